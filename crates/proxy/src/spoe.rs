@@ -40,7 +40,7 @@ pub(crate) trait Agents {
     fn ask(self: Rc<Self>, engine: Arc<Engine>, messages: Messages) -> Exchange;
 }
 
-/// What a stream keeps of its engines.
+/// A stream's state of its engines.
 pub struct StreamSpoe {
     pub(crate) agents: Rc<dyn Agents>,
     engines: SmallVec<[StreamEngine; 1]>,

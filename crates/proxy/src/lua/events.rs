@@ -65,7 +65,7 @@ fn number_of(detail: &Detail) -> usize {
     }
 }
 
-/// What a subscription is to.
+/// The objects whose events a subscription gets.
 enum Of {
     /// All servers.
     Servers,

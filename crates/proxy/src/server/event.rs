@@ -171,7 +171,7 @@ pub enum Cause {
     Text(String),
 }
 
-/// What has happened.
+/// The change that an event reports.
 #[derive(Clone, Debug)]
 pub enum Detail {
     /// It was added at run time.
@@ -217,7 +217,7 @@ pub enum Detail {
 pub struct ServerEvent {
     /// The server.
     pub subject: Subject,
-    /// What has happened.
+    /// The change.
     pub detail: Detail,
 }
 

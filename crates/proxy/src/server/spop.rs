@@ -58,7 +58,7 @@ fn failed(status: u64) -> Answer {
 struct Slot {
     /// Its number once it was sent.
     stream: Option<u64>,
-    /// What waits for the agent's hello.
+    /// Messages that wait for the agent's hello.
     unsent: Option<Messages>,
     answer: Option<Answer>,
     waker: Option<Waker>,

@@ -6,7 +6,7 @@ use sluicegate_wire::engine::{Connections, Figures};
 
 use super::columns::{self, Cell, Row};
 use super::{Object, objects};
-use crate::history::{Figure, Name};
+use crate::history::{Figure, Name, OBJECTS};
 use crate::limit::Counts;
 use crate::running::Running;
 
@@ -128,6 +128,8 @@ fn all(running: &Running, now: Instant) -> Vec<(Name, Vec<Figure>)> {
             .iter()
             .map(|limit| (("limit", limit.config.name.to_string()), of(LIMIT, &limit.counts()))),
     );
-    all.extend(proxies);
+    // The others are not looked at: there may be many thousand.
+    let places = OBJECTS.saturating_sub(all.len());
+    all.extend(proxies.take(places));
     all
 }

@@ -115,7 +115,7 @@ fn of_socket(column: &'static str) -> &'static str {
 /// The columns of a header; [`None`] for one that is not known.
 type Columns = Vec<Option<&'static str>>;
 
-/// What has an identifier.
+/// An object with an identifier.
 enum Owner<'r> {
     Proxy(&'r ProxyRun),
     Server(&'r Figures),
@@ -227,25 +227,23 @@ fn entry(
     if guid.is_empty() || check_guid(guid).is_err() {
         return Err(());
     }
+    let Some(owner) = owners.get(guid) else { return Ok(()) };
     let socket;
-    let figures = match (owners.get(guid), side) {
-        (None, _) => return Ok(()),
-        (Some(Owner::Proxy(proxy)), _) if !has(&proxy.config, side) => return Ok(()),
-        (Some(Owner::Proxy(proxy)), Side::Front) => &proxy.frontend.figures,
-        (Some(Owner::Proxy(proxy)), Side::Back) => &*proxy.backend.figures,
-        (Some(Owner::Server(figures)), Side::Back) => figures,
-        (Some(Owner::Socket(proxy, key)), Side::Front) => {
-            match listener::left_figures(running, &proxy.config.name, key) {
-                Some(figures) => {
-                    socket = figures;
-                    &*socket
-                }
-                None => return Ok(()),
+    let figures = match (owner, side) {
+        (Owner::Proxy(proxy), _) if !has(&proxy.config, side) => return Ok(()),
+        (Owner::Proxy(proxy), Side::Front) => &proxy.frontend.figures,
+        (Owner::Proxy(proxy), Side::Back) => &*proxy.backend.figures,
+        (Owner::Server(figures), Side::Back) => figures,
+        (Owner::Socket(proxy, key), Side::Front) => match listener::left_figures(running, &proxy.config.name, key) {
+            Some(figures) => {
+                socket = figures;
+                &*socket
             }
-        }
-        (Some(Owner::Server(_) | Owner::Socket(..)), _) => return Err(()),
+            None => return Ok(()),
+        },
+        (Owner::Server(_) | Owner::Socket(..), _) => return Err(()),
     };
-    let is_socket = matches!(owners.get(guid), Some(Owner::Socket(..)));
+    let is_socket = matches!(owner, Owner::Socket(..));
     for (column, value) in columns.iter().zip(values.split(',')) {
         let (Some(column), Ok(value)) = (*column, value.parse()) else { continue };
         figures.preset(if is_socket { of_socket(column) } else { column }, value);

@@ -21,7 +21,7 @@ pub enum Form {
     Schema,
     /// The dashboard.
     Dashboard,
-    /// What the dashboard shows: present figures, and points of the history behind this number.
+    /// The data of the dashboard: present figures, and points of the history behind this number.
     Figures(u64),
 }
 
