@@ -53,10 +53,10 @@ impl Drop for Guard {
     }
 }
 
-pub(crate) fn start(core: usize, program: &str, arguments: &[&str]) -> Result<Guard, String> {
-    let core = core.to_string();
+/// Starts a program on cores, written as for `taskset -c`.
+pub(crate) fn start(cores: impl ToString, program: &str, arguments: &[&str]) -> Result<Guard, String> {
     Command::new("taskset")
-        .args(["-c", &core, program])
+        .args(["-c", &cores.to_string(), program])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

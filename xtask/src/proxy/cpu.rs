@@ -8,7 +8,8 @@ use super::peer::{BOTH, Bench, CONNECTIONS, Peer, Running, start_all};
 use crate::bench::{median, on_core, spread};
 use crate::report::{Options, Part, ratios};
 
-pub(crate) const SECONDS: &str = "3";
+/// The seconds of a load, unless the options have others.
+pub(crate) const SECONDS: u32 = 3;
 
 /// Returns a file with five rules as nearly every file has them, and a line for each request.
 fn ordinary(bench: &Bench<'_>, log_port: u16) -> String {
@@ -71,8 +72,9 @@ pub(crate) fn in_turn(
     load: &[&str],
 ) -> Result<Figures, String> {
     let (mut cpu, mut rates) = (vec![Vec::new(); running.len()], vec![Vec::new(); running.len()]);
-    let arguments = [&["-d", SECONDS, "-w", "500ms"], load].concat();
-    for round in 0..bench.options.runs {
+    let seconds = bench.options.seconds(SECONDS).to_string();
+    let arguments = [&["-d", &seconds, "-w", "500ms"], load].concat();
+    for round in bench.options.rounds() {
         for ((name, program), (cpu, rates)) in running.iter().zip(cpu.iter_mut().zip(&mut rates)) {
             let loaded = bench.load(program, path, &arguments)?;
             println!("run {} {path} {name:<24} {:>8.0} req/s {:>8.2} µs", round + 1, loaded.rate, loaded.cpu_us);
@@ -90,8 +92,9 @@ pub(super) fn cpu(options: &Options) -> Result<Part, String> {
     let running = start_all(BOTH, &bench, &ordinary(&bench, log_reader()?))?;
     let _ = writeln!(
         part.text,
-        "{CONNECTIONS} connections, {SECONDS} s a run; five rules, two ACLs, `option forwardfor` and `option httplog` to \
-         a UDP socket.\n"
+        "{CONNECTIONS} connections, {} s a run; five rules, two ACLs, `option forwardfor` and `option httplog` to \
+         a UDP socket.\n",
+        options.seconds(SECONDS)
     );
     let mut results = Vec::new();
     let cases: [(&str, &[&str], f64); 2] =
@@ -142,7 +145,8 @@ pub(super) fn cached(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("cached", "Responses from a cache");
     let bench = Bench::new(options)?;
     let running = start_all(BOTH, &bench, &caching(&bench))?;
-    let _ = writeln!(part.text, "{CONNECTIONS} connections, {SECONDS} s a run; `cache-use` without a log.\n");
+    let seconds = options.seconds(SECONDS);
+    let _ = writeln!(part.text, "{CONNECTIONS} connections, {seconds} s a run; `cache-use` without a log.\n");
     let mut results = Vec::new();
     let cases = [("a small response", "/fast"), ("64 KiB", "/bytes/65536")];
     for (name, path) in cases {

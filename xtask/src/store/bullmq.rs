@@ -62,7 +62,7 @@ pub(super) fn jobs(options: &Options) -> Result<Part, String> {
     let servers: Vec<Server> =
         CASES.iter().map(|case| case.peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
     let mut results = vec![Vec::new(); CASES.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for ((case, server), of_case) in CASES.iter().zip(&servers).zip(&mut results) {
             let cpu_us = cost(server, case)?;
             println!("run {} {} queues {:<24} {cpu_us:.1} µs CPU", round + 1, case.queues, case.peer.name());

@@ -38,19 +38,19 @@ struct Outcome {
 
 pub(super) fn eviction(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("eviction", "Eviction");
-    let runs = options.runs.min(RUNS_MAX);
     let _ = writeln!(
         part.text,
-        "{runs} alternating runs: {KEYS} SETs of 1 KiB into 512 MB, {BATCH} in flight, reads between by Zipf's law ({SKEW}); then {READS} more \
+        "{} alternating runs: {KEYS} SETs of 1 KiB into 512 MB, {BATCH} in flight, reads between by Zipf's law ({SKEW}); then {READS} more \
          reads, where what misses is written again. Hits of all reads of keys that were written once.\n\n\
          | | hits while filling | hits as a cache | refused writes | used / limit | RSS / limit | CPU s |\n\
-         |---|---|---|---|---|---|---|"
+         |---|---|---|---|---|---|---|",
+        options.runs.min(RUNS_MAX)
     );
     for policy in POLICIES {
         let mut of_peer = Vec::new();
         let peers = [Peer::Redis, Peer::Ours(1)];
         let mut results: Vec<Vec<Outcome>> = peers.iter().map(|_| Vec::new()).collect();
-        for run in 0..runs {
+        for run in options.rounds().take(RUNS_MAX) {
             for (peer, outcomes) in peers.iter().zip(&mut results) {
                 let outcome = measure(options, *peer, policy, run as u64)?;
                 println!(
