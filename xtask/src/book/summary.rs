@@ -48,7 +48,7 @@ const ROWS: &[Row] = &[
         "sluicegate",
     ),
     row(
-        "request over 10,000 connections, CPU µs",
+        "request over 9,800 connections, CPU µs",
         "growth-connections",
         "CPU µs per request, by connections",
         "",

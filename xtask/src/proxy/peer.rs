@@ -62,8 +62,8 @@ impl Peer {
             Peer::Haproxy | Peer::Newer => vec!["-db", "-q", "-f", &file],
             Peer::Ours => vec!["run", &file],
         };
-        let guard = start(cores, &self.program(bench), &words)?;
-        wait_for_port(port).map_err(|error| format!("{}: {error}", self.name()))?;
+        let mut guard = start(cores, &self.program(bench), &words)?;
+        guard.wait_for_port(port).map_err(|error| format!("{}: {error}", self.name()))?;
         let scheme = if text.contains(" ssl crt ") { "https" } else { "http" };
         Ok(Running { guard, port, scheme })
     }

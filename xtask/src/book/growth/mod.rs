@@ -41,7 +41,7 @@ impl Curves<'_> {
     /// Adds the table and the chart of the results `[size][program][run]`, and the growth from the first size to the last
     /// of each program.
     fn add(&self, part: &mut Part, results: &[Vec<Vec<f64>>]) {
-        let rows: Vec<String> = self.sizes.iter().map(|size| format!("{size} {}", self.over)).collect();
+        let rows: Vec<String> = self.sizes.iter().map(|size| size.to_string()).collect();
         part.table(self.what, &self.names, rows.iter().map(String::as_str), results);
         let (Some(first), Some(last)) = (results.first(), results.last()) else { return };
         let growth = self.names.iter().enumerate().map(|(program, name)| {
@@ -85,8 +85,8 @@ mod tests {
         assert_eq!(
             part.text,
             "| CPU µs | haproxy | sluicegate | ratio |\n|---|---|---|---|\n\
-             | 0 rules | 11.000 (10.000–12.000) | 8.000 (8.000–8.000) | 0.800 (0.800–0.800) |\n\
-             | 1000 rules | 55.000 (55.000–55.000) | 12.000 (12.000–12.000) | 0.218 (0.218–0.218) |\n\
+             | 0 | 11.000 (10.000–12.000) | 8.000 (8.000–8.000) | 0.800 (0.800–0.800) |\n\
+             | 1000 | 55.000 (55.000–55.000) | 12.000 (12.000–12.000) | 0.218 (0.218–0.218) |\n\
              \nFrom the first row to the last, times: haproxy 5.00, sluicegate 1.50.\n"
         );
         let chart = curves.chart(&results);

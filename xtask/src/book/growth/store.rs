@@ -11,7 +11,7 @@ use crate::store::peer::fill;
 
 /// The numbers of keys, as parts of the largest.
 const KEYS: usize = 10_000_000;
-const PARTS_OF_KEYS: [usize; 5] = [0, 10_000, 100, 10, 1];
+const PARTS_OF_KEYS: [usize; 5] = [0, 1_000, 100, 10, 1];
 /// The GETs of a run.
 const GETS: usize = 400_000;
 

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use sluicegate_report::Scale;
 
 use super::Curves;
-use crate::durable::peer::{Peer as StorePeer, Place, Start};
+use crate::durable::peer::{Peer as StorePeer, Place, Server, Start};
 use crate::proxy::peer::{BOTH, Bench, CONNECTIONS, Running};
 use crate::report::{Options, Part};
 
 const SECONDS: u32 = 2;
+const STORES: [StorePeer; 2] = [StorePeer::Redis, StorePeer::Ours];
 const WORKERS: [usize; 2] = [1, 2];
 /// The cores of so many workers.
 const CORES: [&str; 2] = ["0", "0-1"];
@@ -24,16 +25,9 @@ pub(super) fn workers(options: &Options) -> Result<Part, String> {
     let connections = CONNECTIONS.to_string();
     let sets = SETS * options.seconds(3) as usize / 3;
     let mut requests = vec![vec![Vec::new(); BOTH.len()]; WORKERS.len()];
-    let mut commands = vec![vec![Vec::new(); 1]; WORKERS.len()];
+    let mut commands = vec![vec![Vec::new(); STORES.len()]; WORKERS.len()];
     let proxies = start_proxies(&bench)?;
-    let stores = WORKERS
-        .iter()
-        .zip(CORES)
-        .map(|(workers, cores)| {
-            let start = Start { cores, threads: *workers as u32, place: Place::Memory, parameters: &[] };
-            start.run(StorePeer::Ours, options)
-        })
-        .collect::<Result<Vec<_>, String>>()?;
+    let stores = start_stores(options)?;
     for round in options.rounds() {
         for (index, workers) in WORKERS.iter().enumerate() {
             for ((peer, running), runs) in BOTH.iter().zip(&proxies[index]).zip(&mut requests[index]) {
@@ -42,13 +36,14 @@ pub(super) fn workers(options: &Options) -> Result<Part, String> {
                 println!("run {} {workers} workers {:<12} {cpu_us:.2} µs a request", round + 1, peer.name());
                 runs.push(cpu_us);
             }
-            let (server, number) = (&stores[index], sets.to_string());
-            let before = server.cpu_us();
-            let words = ["-c", "50", "-n", &number, "-P", "16", "--key-max", "99999", "SET __key__ __data__"];
-            server.load(options, &words)?;
-            let cpu_us = (server.cpu_us() - before) / sets as f64;
-            println!("run {} {workers} workers of the store {cpu_us:.4} µs a SET", round + 1);
-            commands[index][0].push(cpu_us);
+            for (server, runs) in stores[index].iter().zip(&mut commands[index]) {
+                let (before, number) = (server.cpu_us(), sets.to_string());
+                let words = ["-c", "50", "-n", &number, "-P", "16", "--key-max", "99999", "SET __key__ __data__"];
+                server.load(options, &words)?;
+                let cpu_us = (server.cpu_us() - before) / sets as f64;
+                println!("run {} {workers} workers {:<12} {cpu_us:.4} µs a SET", round + 1, server.peer.name());
+                runs.push(cpu_us);
+            }
         }
     }
     let _ = writeln!(
@@ -60,11 +55,9 @@ pub(super) fn workers(options: &Options) -> Result<Part, String> {
     let curves = |what, names| Curves { what, over: "workers", sizes: &WORKERS, names, scale: Scale::Linear };
     curves("CPU µs per request, by workers", names).add(&mut part, &requests);
     part.text +=
-        "\nSET of the store, 50 connections, pipeline 16, 100,000 keys; redis-server has one thread for commands.\n\n";
-    // The column of one worker stands beside both rows, for a table has a ratio.
-    let both: Vec<Vec<Vec<f64>>> = commands.iter().map(|row| vec![commands[0][0].clone(), row[0].clone()]).collect();
-    let names = vec!["sluicegate, one worker".to_owned(), "sluicegate".to_owned()];
-    curves("CPU µs per SET, by workers", names).add(&mut part, &both);
+        "\nSET, 50 connections, pipeline 16, 100,000 keys; redis-server has one thread for commands in both rows.\n\n";
+    let names = STORES.map(|peer| peer.name().to_owned()).to_vec();
+    curves("CPU µs per SET, by workers", names).add(&mut part, &commands);
     Ok(part)
 }
 
@@ -79,6 +72,15 @@ fn start_proxies(bench: &Bench<'_>) -> Result<Vec<Vec<Running>>, String> {
     };
     let with = |(workers, cores): (&usize, &str)| {
         BOTH.iter().map(|peer| peer.start_on(cores, bench, &text(*workers))).collect::<Result<Vec<_>, _>>()
+    };
+    WORKERS.iter().zip(CORES).map(with).collect()
+}
+
+/// Starts both stores with each number of workers.
+fn start_stores(options: &Options) -> Result<Vec<Vec<Server>>, String> {
+    let with = |(workers, cores): (&usize, &'static str)| {
+        let start = Start { cores, threads: *workers as u32, place: Place::Memory, parameters: &[] };
+        STORES.iter().map(|peer| start.run(*peer, options)).collect::<Result<Vec<_>, _>>()
     };
     WORKERS.iter().zip(CORES).map(with).collect()
 }
