@@ -128,6 +128,8 @@ fn measure(
     }
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     run::catch_interrupts();
+    // Of the whole: a part that is ended by force can't give the priority back.
+    let _session = durable::session::Session::new();
     let began = Instant::now();
     for (index, (step, manner)) in steps.iter().enumerate() {
         let passed_s = began.elapsed().as_secs() as u32;

@@ -86,16 +86,22 @@ pub(super) fn measure(step: &Step, manner: &Manner, allowed_s: Option<u32>, prog
     match wait(&mut child, Duration::from_secs(allowed_s.into())) {
         Ended::Well => {
             let text = std::fs::read_to_string(&raw).map_err(|error| format!("{}: {error}", raw.display()))?;
-            Kept::read(&text)
+            Kept::read(&anywhere(&text, program))
         }
         Ended::Badly => {
             let text = std::fs::read_to_string(&errors).unwrap_or_default();
             let line = text.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it failed");
-            absent(format!("failed: {line}"))
+            absent(format!("failed: {}", anywhere(line, program)))
         }
         Ended::Late => absent(format!("stopped after {allowed_s} s, before its first round was over")),
         Ended::Interrupted => Err("interrupted".to_owned()),
     }
+}
+
+/// Returns text without the places of this work tree and of the program.
+fn anywhere(text: &str, program: &Path) -> String {
+    let names = [(program.display().to_string(), "sluicegate"), (root().display().to_string(), ".")];
+    names.iter().fold(text.to_owned(), |text, (place, name)| text.replace(place, name))
 }
 
 /// How a part ended.
@@ -152,6 +158,12 @@ mod tests {
         while !stat().is_empty() && !stat().contains(") Z ") {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn the_book_names_no_place_of_this_machine() {
+        let text = format!("{}/a and /x/bin/sluicegate run", root().display());
+        assert_eq!(anywhere(&text, Path::new("/x/bin/sluicegate")), "./a and sluicegate run");
     }
 
     #[test]

@@ -61,9 +61,11 @@ impl Curves<'_> {
             name: name.clone(),
             points: self.sizes.iter().zip(results).map(|row| point(row, program)).collect(),
         };
+        // A few sizes need no logarithm.
+        let x = if self.sizes.iter().all(|size| *size < 10) { Scale::Linear } else { Scale::Log };
         Chart {
             title: self.what.to_owned(),
-            x: Axis::new(self.over, Scale::Log, Unit::Number),
+            x: Axis::new(self.over, x, Unit::Number),
             y: Axis::new("", self.scale, Unit::Microseconds),
             lines: self.names.iter().enumerate().map(line).collect(),
             mark: None,
