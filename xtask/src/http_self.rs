@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::bench::{median, spread};
-use crate::child::{free_port, start, wait_for_port};
+use crate::child::{Guard, free_port, start, wait_for_port};
 use crate::peers::in_path;
 use crate::report::{Measure, Options, Part, Report, number};
 
 pub(crate) const HTTP_SELF: Report = Report { name: "http-self", title: "The load generators", parts: PARTS };
 
-const PARTS: &[Measure] = &[("http", http), ("resp", resp), ("keys", keys), ("lag", lag)];
+const PARTS: &[Measure] = &[("http", http), ("resp", resp), ("keys", keys), ("lag", lag), ("crowd", crowd)];
 
 const SECONDS: u32 = 3;
 /// The pipeline and the number of requests of a second: redis-benchmark has no option for a duration.
@@ -29,6 +29,11 @@ const WANTED_HTTP: f64 = 1.0;
 const WANTED_RESP: f64 = 1.2;
 /// The maximum send lag at p99, in µs.
 const WANTED_LAG_US: f64 = 200.0;
+
+/// Ten thousand connections, reduced so that a limit of 10,000 descriptors is enough; and few.
+const CROWD: [usize; 2] = [9_800, 100];
+/// The maximum memory of the generator for one of them, in KiB.
+const WANTED_KIB: f64 = 3.0;
 
 /// The generator of RESP that is compared if it is installed.
 pub(crate) const MEMTIER: &str = "memtier_benchmark";
@@ -171,8 +176,60 @@ fn lag(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
+/// `crowd`: the memory of very many connections.
+fn crowd(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("crowd", "Memory of connections");
+    let (_origin, url) = origin(options)?;
+    let seconds = options.seconds(SECONDS);
+    let most = |connections: usize| {
+        let text = format!("bench http -c {connections} -d {seconds} --json {url}");
+        peak_kib(&ours(options, &text, &[]).words)
+    };
+    let mut each = Vec::new();
+    for round in options.rounds() {
+        let [many, few] = CROWD;
+        let kib = (most(many)? - most(few)?) / (many - few) as f64;
+        println!("run {} {kib:.2} KiB a connection", round + 1);
+        each.push(kib);
+    }
+    let _ = writeln!(
+        part.text,
+        "{} connections from one process, {seconds} s a run; the peak of its resident memory over that with {}, KiB for each \
+         connection more: {}.",
+        CROWD[0],
+        CROWD[1],
+        spread(&each, 2)
+    );
+    part.goal("KiB of the generator for a connection", &format!("≤ {WANTED_KIB}"), median(&each), |kib| {
+        kib <= WANTED_KIB
+    });
+    part.keep("KiB a connection", &["sluicegate bench"], ["peak"].into_iter(), &[vec![each]]);
+    Ok(part)
+}
+
+/// Runs a generator on core 1. Returns the peak of its resident memory in KiB.
+fn peak_kib(words: &[String]) -> Result<f64, String> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1"]).args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = Guard::new(command.spawn().map_err(|error| format!("{}: {error}", words[0]))?);
+    let path = format!("/proc/{}/status", child.id());
+    let mut peak = 0.0_f64;
+    while !child.has_ended() {
+        // The kernel keeps the peak; at the end there is none.
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        peak = peak.max(kib.unwrap_or(0.0));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    match child.wait()?.success() {
+        true => Ok(peak),
+        false => Err(format!("{} failed", words.join(" "))),
+    }
+}
+
 /// Starts the origin; returns it with a URL.
-fn origin(options: &Options) -> Result<(crate::child::Guard, String), String> {
+fn origin(options: &Options) -> Result<(Guard, String), String> {
     let port = free_port()?;
     let listen = format!("127.0.0.1:{port}");
     let origin = start(0, &options.program.display().to_string(), &["origin", "--listen", &listen])?;

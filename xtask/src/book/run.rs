@@ -11,7 +11,7 @@ use super::plan::{Manner, STEPS, Step};
 use crate::bench::machine;
 use crate::kept::Kept;
 use crate::peers::in_path;
-use crate::run::{root, target};
+use crate::run::{output, root, target};
 
 /// Time between two looks at a part.
 const LOOKS_EACH: Duration = Duration::from_millis(50);
@@ -39,13 +39,20 @@ fn found(name: &str) -> Option<PathBuf> {
     [newer, system].into_iter().find(|path| path.exists()).or_else(|| in_path(name).then(|| PathBuf::from(name)))
 }
 
-/// Returns the peers of all parts with their versions.
+/// Returns the version of the work tree.
+fn own_version() -> String {
+    let commit = output("git", &["rev-parse", "--short", "HEAD"]).unwrap_or_default();
+    format!("{} {}", env!("CARGO_PKG_VERSION"), commit.trim()).trim_end().to_owned()
+}
+
+/// Returns this program and the peers of all parts with their versions.
 pub(super) fn versions() -> Vec<(String, String)> {
     let mut names: Vec<&str> = STEPS.iter().flat_map(|step| step.needs).copied().collect();
     names.push(crate::http_self::MEMTIER);
     names.sort_unstable();
     names.dedup();
-    names.into_iter().map(|name| (name.to_owned(), version(name))).collect()
+    let peers = names.into_iter().map(|name| (name.to_owned(), version(name)));
+    std::iter::once(("sluicegate".to_owned(), own_version())).chain(peers).collect()
 }
 
 fn version(name: &str) -> String {

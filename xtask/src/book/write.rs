@@ -126,7 +126,7 @@ impl Book {
              with its command; its raw data is the file of its name in [book](book). Figures are medians (lowest–highest) of \
              alternating runs. A server under test has core 0 and the load core 1, unless a part says otherwise; CPU time is the \
              server's, from the scheduler. Published figures are those of the post that a table names, from its author's \
-             machines.\n\n| peer | version |\n|---|---|\n",
+             machines.\n\n| program | version |\n|---|---|\n",
             (took_s / 60.0).ceil()
         );
         for (name, version) in peers {
