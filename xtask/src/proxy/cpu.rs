@@ -96,7 +96,7 @@ pub(super) fn cpu(options: &Options) -> Result<Part, String> {
          a UDP socket.\n",
         options.seconds(SECONDS)
     );
-    let mut results = Vec::new();
+    let (mut results, mut all_rates) = (Vec::new(), Vec::new());
     let cases: [(&str, &[&str], f64); 2] =
         [("keep-alive", &[], 0.8), ("a new connection for each request", &["--no-keep-alive"], 0.9)];
     for (name, load, wanted) in cases {
@@ -110,9 +110,11 @@ pub(super) fn cpu(options: &Options) -> Result<Part, String> {
             |ratio| ratio <= wanted,
         );
         results.push(cpu);
+        all_rates.push(rates);
     }
     let columns = BOTH.map(|peer| peer.name().to_owned());
     part.table("CPU µs per request", &columns, cases.iter().map(|case| case.0), &results);
+    part.keep("requests a second", &columns, cases.iter().map(|case| case.0), &all_rates);
     Ok(part)
 }
 
@@ -133,6 +135,9 @@ pub(super) fn large(options: &Options) -> Result<Part, String> {
     for ((name, _), (cpu, rates)) in running.iter().zip(cpu.iter().zip(&rates)) {
         let _ = writeln!(part.text, "| {name} | {} | {} |", spread(cpu, 0), spread(rates, 0));
     }
+    let names: Vec<&str> = running.iter().map(|(name, _)| *name).collect();
+    part.keep("CPU µs per MiB", &names, ["1 MiB"].into_iter(), std::slice::from_ref(&cpu));
+    part.keep("MiB/s", &names, ["1 MiB"].into_iter(), &[rates]);
     for (index, other) in ["haproxy's", "haproxy's with splice"].into_iter().enumerate() {
         let ratio: Vec<f64> = cpu[2].iter().zip(&cpu[index]).map(|(ours, theirs)| ours / theirs).collect();
         part.goal(&format!("CPU per byte, ours / {other}"), "≤ 0.9", median(&ratio), |ratio| ratio <= 0.9);

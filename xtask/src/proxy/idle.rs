@@ -61,7 +61,11 @@ pub(super) fn idle(options: &Options) -> Result<Part, String> {
                 [|outcome| outcome.kib, |outcome| outcome.kept, |outcome| outcome.cpu];
             let [kib, kept, cpu] = figures.map(|figure| outcomes.iter().map(figure).collect::<Vec<f64>>());
             let cells = [&kib, &kept, &cpu].map(|values| spread(values, 2));
-            let _ = writeln!(part.text, "| {}, {name} | {} |", peer.name(), cells.join(" | "));
+            let row = format!("{}, {name}", peer.name());
+            let _ = writeln!(part.text, "| {row} | {} |", cells.join(" | "));
+            let columns = ["KiB", "busy rate kept", "CPU of a busy request, times"];
+            let figures = vec![kib.clone(), kept.clone(), cpu];
+            part.keep("idle connections", &columns, [row.as_str()].into_iter(), &[figures]);
             if peer == Peer::Ours {
                 let goal = format!("KiB of an idle connection, {name}");
                 part.goal(&goal, &format!("≤ {WANTED_KIB}"), median(&kib), |kib| kib <= WANTED_KIB);

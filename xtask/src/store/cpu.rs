@@ -298,6 +298,7 @@ pub(super) fn workers(options: &Options) -> Result<Part, String> {
                   key.\n\n\
                   | CPU µs per command | one worker | two workers | / one | two processes | / one |\n\
                   |---|---|---|---|---|---|\n";
+    part.keep("CPU µs per command", &names, loads.iter().map(|load| load.name), &results);
     for (load, of_load) in loads.iter().zip(&results) {
         let to_one = |runs: &[f64]| runs.iter().zip(&of_load[0]).map(|(runs, one)| runs / one).collect::<Vec<f64>>();
         let [two, apart] = [&of_load[1], &of_load[2]].map(|runs| to_one(runs));
@@ -337,6 +338,9 @@ pub(super) fn hot(options: &Options) -> Result<Part, String> {
         }
         let cells = [spread(&least, 2), spread(&most, 2), spread(&rates, 0)];
         let _ = writeln!(part.text, "| {pipeline} | {} |", cells.join(" | "));
+        let figures = vec![least.clone(), most, rates];
+        let row = format!("pipeline {pipeline}");
+        part.keep("sixteen clients", &["least", "most", "INCR/s"], [row.as_str()].into_iter(), &[figures]);
         let worst = least.iter().copied().fold(f64::INFINITY, f64::min);
         part.goal(&format!("pipeline of {pipeline}: least / share"), "≥ 0.5", worst, |part| part >= 0.5);
     }

@@ -67,6 +67,11 @@ pub(super) fn eviction(options: &Options) -> Result<Part, String> {
         for (peer, outcomes) in peers.iter().zip(&results) {
             let each = |figure: fn(&Outcome) -> f64| outcomes.iter().map(figure).collect::<Vec<_>>();
             let refused: usize = outcomes.iter().map(|outcome| outcome.refused).sum();
+            let figures: [fn(&Outcome) -> f64; 5] =
+                [|o| o.filling, |o| o.cache, |o| o.used, |o| o.resident, |o| o.cpu_s];
+            let row = format!("{}, {policy}", peer.name());
+            let columns = ["hits while filling", "hits as a cache", "used / limit", "RSS / limit", "CPU s"];
+            part.keep("eviction", &columns, [row.as_str()].into_iter(), &[figures.map(each).to_vec()]);
             let _ = writeln!(
                 part.text,
                 "| {}, {policy} | {} | {} | {refused} | {} | {} | {} |",
