@@ -193,7 +193,9 @@ pub(super) fn text(steps: &[(&Step, &Manner)], budget_s: u32) -> String {
         text += &format!("{:>5} s  {}, {runs}{when}\n", manner.limit_s, step.words(manner)[..2].join(" "));
     }
     let sum: u32 = steps.iter().filter(|(step, _)| !step.is_extra).map(|(_, manner)| manner.limit_s).sum();
-    text + &format!("{sum:>5} s at most, without the extra parts; {budget_s} s with them\n")
+    text + &format!(
+        "{sum:>5} s at most, without the extra parts; {budget_s} s with them; the build of the program is not in it\n"
+    )
 }
 
 #[cfg(test)]
