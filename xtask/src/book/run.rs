@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::plan::{Manner, STEPS, Step};
 use crate::bench::machine;
+use crate::durable::peer::Place;
 use crate::kept::Kept;
 use crate::peers::in_path;
 use crate::run::{output, root, target};
@@ -134,7 +135,23 @@ fn wait(child: &mut Child, time: Duration) -> Ended {
     // SAFETY: the group is that of this function's child, whose number is not used again while one of it lives.
     unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
     let _ = child.wait();
+    for folder in [std::env::temp_dir(), Place::Memory.parent()] {
+        sweep(&folder, child.id());
+    }
     ended
+}
+
+/// Removes the files that a part has left in a folder of temporary ones: `sluicegate-WHAT-PID…`.
+fn sweep(folder: &Path, part: u32) {
+    let part = part.to_string();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let words: Vec<&str> = name.split('-').collect();
+        if words.first() == Some(&"sluicegate") && words.get(2) == Some(&part.as_str()) {
+            let path = entry.path();
+            let _ = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        }
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +182,17 @@ mod tests {
         while !stat().is_empty() && !stat().contains(") Z ") {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn what_a_part_has_left_is_removed() {
+        let folder = std::env::temp_dir().join(format!("sluicegate-sweep-test-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("sluicegate-bench-12345-80/files")).unwrap();
+        let kept = ["sluicegate-bench-123456", "sluicegate-bench", "other-bench-12345", "sluicegate-12345-x"];
+        kept.iter().chain(&["sluicegate-logs-12345"]).for_each(|name| std::fs::write(folder.join(name), "").unwrap());
+        sweep(&folder, 12_345);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), kept.len());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
