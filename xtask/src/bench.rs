@@ -21,15 +21,14 @@ const SECONDS: u32 = 3;
 /// `bench accounting [--runs N] [--seconds N] [--only WORD] [--write]`.
 pub fn accounting(arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
-    release::program(false)?;
-    let bench = Bench::new()?;
+    let bench = Bench::new(&release::program(false)?)?;
     let mut setups = bench.setups()?;
     options.choose(&mut setups);
     let steal = stolen();
-    let results = bench.alternate(&setups, &options)?;
+    let results = bench.alternate(&setups, 0..options.runs, options.seconds)?;
     let mut report = String::new();
     let _ = writeln!(report, "# Counting at the gate\n\n`cargo xtask bench accounting`\n\n{}\n", machine());
-    let _ = writeln!(report, "{}", options.manner(steal));
+    let _ = writeln!(report, "{}", manner(options.runs, options.seconds, steal));
     report.push_str(&table(&setups, &results));
     let _ = writeln!(report, "\n{}", ratios(&setups, &results));
     if options.only.is_none() || options.only.as_deref() == Some("start") {
@@ -44,15 +43,15 @@ pub fn accounting(arguments: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-pub(crate) struct Options {
-    pub(crate) runs: usize,
+struct Options {
+    runs: usize,
     seconds: u32,
     only: Option<String>,
-    pub(crate) write: bool,
+    write: bool,
 }
 
 impl Options {
-    pub(crate) fn parse(arguments: &[&str]) -> Result<Options, String> {
+    fn parse(arguments: &[&str]) -> Result<Options, String> {
         let mut options = Options { runs: RUNS, seconds: SECONDS, only: None, write: false };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -69,7 +68,7 @@ impl Options {
     }
 
     /// Keeps only the requested setups, and prints them.
-    pub(crate) fn choose(&self, setups: &mut Vec<Setup>) {
+    fn choose(&self, setups: &mut Vec<Setup>) {
         if let Some(only) = &self.only {
             setups.retain(|setup| setup.label().contains(only.as_str()));
         }
@@ -78,18 +77,16 @@ impl Options {
             println!("--- {}\n{}", setup.label(), setup.configuration.trim_end());
         }
     }
+}
 
-    /// Returns the description of the measurement, for a report.
-    pub(crate) fn manner(&self, steal: u64) -> String {
-        format!(
-            "{} alternating runs of {} s, {CONNECTIONS} keep-alive connections by wrk; medians (lowest–highest). The \
-             proxy has one thread alone on core 0; wrk, the Redis servers and the origin share core 1. Steal during \
-             the runs: {:.1} s.\n",
-            self.runs,
-            self.seconds,
-            (stolen() - steal) as f64 / 100.0
-        )
-    }
+/// Returns the description of the measurement, for a report.
+pub(crate) fn manner(runs: usize, seconds: u32, steal: u64) -> String {
+    format!(
+        "{runs} alternating runs of {seconds} s, {CONNECTIONS} keep-alive connections by wrk; medians (lowest–highest). The \
+         proxy has one thread alone on core 0; wrk, the Redis servers and the origin share core 1. Steal during \
+         the runs: {:.1} s.\n",
+        (stolen() - steal) as f64 / 100.0
+    )
 }
 
 /// Returns a row for each setup.
@@ -116,12 +113,12 @@ pub(crate) fn table(setups: &[Setup], results: &[Vec<Sample>]) -> String {
 /// The result of one run.
 pub(crate) struct Sample {
     pub(crate) rate: f64,
-    p50_ms: f64,
+    pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
     pub(crate) cpu_us: f64,
     /// The percentage of its time for which the core of the load generator and the servers was busy.
-    others_busy: f64,
-    errors: u64,
+    pub(crate) others_busy: f64,
+    pub(crate) errors: u64,
 }
 
 /// A program and the configuration that it is measured with.
@@ -141,6 +138,8 @@ impl Setup {
 
 /// Peers that run for the whole benchmark.
 pub(crate) struct Bench {
+    /// The program under test.
+    program: PathBuf,
     directory: PathBuf,
     redis: Guard,
     pub(crate) redis_port: u16,
@@ -149,7 +148,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn new() -> Result<Bench, String> {
+    pub(crate) fn new(program: &Path) -> Result<Bench, String> {
         let directory = std::env::temp_dir().join(format!("sluicegate-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
         let (redis_port, origin_port) = (free_port()?, free_port()?);
@@ -157,13 +156,14 @@ impl Bench {
         let arguments = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
         let redis = start(1, "redis-server", &arguments)?;
         let origin =
-            start(1, &binary().display().to_string(), &["origin", "--listen", &format!("127.0.0.1:{origin_port}")])?;
+            start(1, &program.display().to_string(), &["origin", "--listen", &format!("127.0.0.1:{origin_port}")])?;
         wait_for_port(redis_port)?;
         wait_for_port(origin_port)?;
-        Ok(Bench { directory, redis, redis_port, _origin: origin, origin_port })
+        Ok(Bench { program: program.to_owned(), directory, redis, redis_port, _origin: origin, origin_port })
     }
 
-    fn setups(&self) -> Result<Vec<Setup>, String> {
+    /// Returns the methods of the post *HAProxy, Lua & Redis: Connection pool*, and those with the embedded store.
+    pub(crate) fn setups(&self) -> Result<Vec<Setup>, String> {
         let mut setups = Vec::new();
         for program in ["haproxy", "sluicegate"] {
             setups.push(self.setup(program, "redirect", "/", "", "http-request redirect location /ok")?);
@@ -223,12 +223,27 @@ impl Bench {
         Ok(file)
     }
 
+    /// Starts a program on core 0.
+    pub(crate) fn start_proxy(&self, program: &str, file: &Path) -> Result<Guard, String> {
+        let file = file.display().to_string();
+        if program == "haproxy" {
+            start(0, "/usr/sbin/haproxy", &["-db", "-q", "-f", &file])
+        } else {
+            start(0, &self.program.display().to_string(), &["run", &file])
+        }
+    }
+
     /// Measures the setups in turn, repeatedly.
-    pub(crate) fn alternate(&self, setups: &[Setup], options: &Options) -> Result<Vec<Vec<Sample>>, String> {
+    pub(crate) fn alternate(
+        &self,
+        setups: &[Setup],
+        rounds: impl Iterator<Item = usize>,
+        seconds: u32,
+    ) -> Result<Vec<Vec<Sample>>, String> {
         let mut results: Vec<Vec<Sample>> = setups.iter().map(|_| Vec::new()).collect();
-        for round in 0..options.runs {
+        for round in rounds {
             for (setup, samples) in setups.iter().zip(&mut results) {
-                let sample = self.measure(setup, options.seconds)?;
+                let sample = self.measure(setup, seconds)?;
                 println!(
                     "run {} {:<40} {:>8.0} req/s  p50 {:>7.2} ms  p99 {:>8.2} ms  {:>6.2} µs CPU/req  errors {}",
                     round + 1,
@@ -247,7 +262,7 @@ impl Bench {
 
     fn measure(&self, setup: &Setup, seconds: u32) -> Result<Sample, String> {
         let port = free_port()?;
-        let proxy = start_proxy(setup.program, &self.write(setup, port)?)?;
+        let proxy = self.start_proxy(setup.program, &self.write(setup, port)?)?;
         wait_for_port(port)?;
         let url = format!("http://127.0.0.1:{port}{}", setup.path);
         wrk(&url, 1)?;
@@ -260,7 +275,7 @@ impl Bench {
         let port = free_port()?;
         let file = self.write(&setup, port)?;
         let started = Instant::now();
-        let _proxy = start_proxy("sluicegate", &file)?;
+        let _proxy = self.start_proxy("sluicegate", &file)?;
         let mut stream = loop {
             match TcpStream::connect(("127.0.0.1", port)) {
                 Ok(stream) => break stream,
@@ -280,20 +295,6 @@ impl Drop for Bench {
     fn drop(&mut self) {
         self.redis.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Returns the program that is measured.
-pub(crate) fn binary() -> PathBuf {
-    release::place()
-}
-
-pub(crate) fn start_proxy(program: &str, file: &Path) -> Result<Guard, String> {
-    let file = file.display().to_string();
-    if program == "haproxy" {
-        start(0, "/usr/sbin/haproxy", &["-db", "-q", "-f", &file])
-    } else {
-        start(0, &binary().display().to_string(), &["run", &file])
     }
 }
 

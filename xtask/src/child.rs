@@ -53,10 +53,10 @@ impl Drop for Guard {
     }
 }
 
-pub(crate) fn start(core: usize, program: &str, arguments: &[&str]) -> Result<Guard, String> {
-    let core = core.to_string();
+/// Starts a program on cores, written as for `taskset -c`.
+pub(crate) fn start(cores: impl ToString, program: &str, arguments: &[&str]) -> Result<Guard, String> {
     Command::new("taskset")
-        .args(["-c", &core, program])
+        .args(["-c", &cores.to_string(), program])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -72,8 +72,22 @@ pub(crate) fn free_port() -> Result<u16, String> {
 }
 
 pub(crate) fn wait_for_port(port: u16) -> Result<(), String> {
+    wait_while(port, || false)
+}
+
+impl Guard {
+    /// Waits until it listens on a port, or has ended.
+    pub(crate) fn wait_for_port(&mut self, port: u16) -> Result<(), String> {
+        wait_while(port, || self.has_ended())
+    }
+}
+
+fn wait_while(port: u16, mut has_ended: impl FnMut() -> bool) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if has_ended() {
+            return Err("it has ended by itself".to_owned());
+        }
         if Instant::now() > deadline {
             return Err(format!("nothing listens on port {port} after 60 s"));
         }

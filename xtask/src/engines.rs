@@ -4,39 +4,42 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bench::{self, Bench, Goals, Options, Sample, Setup, each, find, machine, median, stolen, table};
+use crate::bench::{Bench, Sample, Setup, each, find, manner, median, stolen, table};
 use crate::child::{Guard, free_port, wait_for_port};
-use crate::release;
+use crate::report::{Measure, Options, Part, Report};
 use crate::run::{output, root};
+
+pub(crate) const ENGINES: Report = Report { name: "engines", title: "Engines in other processes", parts: PARTS };
+
+const PARTS: &[Measure] = &[("calls", calls), ("reconnection", reconnection)];
 
 /// Commands of each half of the reconnection table; the post's.
 const COMMANDS: u32 = 50_000;
+const SECONDS: u32 = 3;
 
 const REDIRECT: &str = "http-request redirect location /ok";
 
-/// `bench engines [--runs N] [--seconds N] [--only WORD] [--write]`.
+/// `bench engines [PART…] [--runs N] [--seconds N] [--profile NAME | --program PATH] [--write]`.
 pub fn engines(arguments: &[&str]) -> Result<(), String> {
-    let options = Options::parse(arguments)?;
-    release::program(false)?;
-    let bench = Bench::new()?;
+    ENGINES.measure(arguments)
+}
+
+/// `calls`: what a call costs a request.
+fn calls(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("calls", "Calls at request time");
+    let bench = Bench::new(&options.program)?;
     let cluster = Cluster::new()?;
-    let mut setups = setups(&bench, &cluster)?;
-    options.choose(&mut setups);
+    let setups = setups(&bench, &cluster)?;
     let steal = stolen();
-    let results = bench.alternate(&setups, &options)?;
-    let mut report = format!("# Engines in other processes\n\n`cargo xtask bench engines`\n\n{}\n\n", machine());
-    let _ = writeln!(report, "{}", options.manner(steal));
-    report.push_str(&table(&setups, &results));
-    let _ = writeln!(report, "\n{}", goals(&setups, &results));
-    if setups.iter().any(|setup| setup.name == "redirect") {
-        report.push_str(&reconnection(&bench, &options)?);
-    }
-    println!("\n{report}");
-    if options.write {
-        let path = root().join("docs/benchmarks/engines.md");
-        std::fs::write(&path, report).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
+    let seconds = options.seconds(SECONDS);
+    let results = bench.alternate(&setups, options.rounds(), seconds)?;
+    let _ = writeln!(part.text, "{}\n{}", manner(results[0].len(), seconds, steal), table(&setups, &results));
+    let figures: Vec<Vec<Vec<f64>>> =
+        results.iter().map(|samples| vec![each(samples, |sample| sample.cpu_us)]).collect();
+    let labels: Vec<String> = setups.iter().map(Setup::label).collect();
+    part.keep("CPU µs per request", &["CPU"], labels.iter().map(String::as_str), &figures);
+    goals(&mut part, &setups, &results);
+    Ok(part)
 }
 
 fn setups(bench: &Bench, cluster: &Cluster) -> Result<Vec<Setup>, String> {
@@ -65,17 +68,16 @@ fn setups(bench: &Bench, cluster: &Cluster) -> Result<Vec<Setup>, String> {
     Ok(setups)
 }
 
-fn goals(setups: &[Setup], results: &[Vec<Sample>]) -> String {
+fn goals(part: &mut Part, setups: &[Setup], results: &[Vec<Sample>]) {
     let rate = |program: &str, name: &str| {
         find(setups, results, program, name).map(|samples| median(&each(samples, |sample| sample.rate)))
     };
     let p99 = |name: &str| {
         find(setups, results, "sluicegate", name).map(|samples| median(&each(samples, |sample| sample.p99_ms)))
     };
-    let mut goals = Goals::new();
     let mut at_least = |goal: &str, least: f64, one: Option<f64>, other: Option<f64>| {
         if let (Some(one), Some(other)) = (one, other) {
-            goals.row(goal, &format!("≥ {least}"), one / other, one / other >= least);
+            part.goal(goal, &format!("≥ {least}"), one / other, |ratio| ratio >= least);
         }
     };
     let ours = |name: &str| rate("sluicegate", name);
@@ -96,27 +98,25 @@ fn goals(setups: &[Setup], results: &[Vec<Sample>]) -> String {
         ours("store-call, 1,000 keys, one master"),
     );
     if let Some(p99) = p99("Lua, redis-server") {
-        goals.row("p99: Lua in redis-server, ms", "≤ 5", p99, p99 <= 5.0);
+        part.goal("p99: Lua in redis-server, ms", "≤ 5", p99, |ms| ms <= 5.0);
     }
-    goals.into_text()
 }
 
-/// Measures the table of the post *Redis Reconnection Overhead*, and the cost of a call compared with redis-benchmark.
-fn reconnection(bench: &Bench, options: &Options) -> Result<String, String> {
+/// `reconnection`: the table of the post *Redis Reconnection Overhead*, and the cost of a call compared with
+/// redis-benchmark.
+fn reconnection(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("reconnection", "Redis Reconnection Overhead");
+    let bench = Bench::new(&options.program)?;
     let port = bench.redis_port.to_string();
     let address = format!("127.0.0.1:{port}");
     let count = COMMANDS.to_string();
-    let program = bench::binary().display().to_string();
+    let program = options.program.display().to_string();
     let own = ["-c", "0", &program, "bench", "redis", "--reconnect", "-n", &count, "--server", &address];
     let peer = ["-c", "0", "redis-benchmark", "-p", &port, "-c", "1", "-n", &count, "-t", "set", "--csv"];
-    let us_of = |text: &str| -> Option<f64> {
-        let line = text.lines().find(|line| line.starts_with("reuse redis"))?;
-        let seconds: f64 = line.split(['(', ')']).nth(1)?.trim().parse().ok()?;
-        Some(seconds * 1e6 / f64::from(COMMANDS))
-    };
+    let us_of = |text: &str| Some(1e6 * real_s(text, "reuse redis")? / f64::from(COMMANDS));
     let (mut generator, mut script) = (String::new(), String::new());
     let (mut own_us, mut script_us, mut peer_us) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..options.runs {
+    for _ in options.rounds() {
         generator = output("taskset", &own).ok_or("sluicegate bench redis --reconnect failed")?;
         own_us.push(us_of(&generator).ok_or("the generator printed no time")?);
         script = example(&program, &port, &count)?;
@@ -126,25 +126,31 @@ fn reconnection(bench: &Bench, options: &Options) -> Result<String, String> {
             csv.lines().last().and_then(|line| line.split('"').nth(3)).and_then(|word| word.parse().ok());
         peer_us.push(1e6 / rate.ok_or("redis-benchmark printed no rate")?);
     }
-    let (own_us, script_us, peer_us) = (median(&own_us), median(&script_us), median(&peer_us));
-    let mut goals = Goals::new();
-    let mut goal = |who: &str, us: f64| {
-        let ratio = us / peer_us;
-        goals.row(&format!("time of a call {who} / redis-benchmark's, one connection"), "≤ 1.1", ratio, ratio <= 1.1);
-    };
-    goal("of the generator", own_us);
-    goal("from Lua", script_us);
-    Ok(format!(
-        "## Redis Reconnection Overhead\n\nThe post of that name sets {COMMANDS} keys over one connection and over one for \
-         each: 2.83 s and 9.58 s there.\n\n`examples/engines/reconnect.cfg`, the first half over the section's \
-         connection, the second over sockets of the script:\n\n```\n{}```\n\n`sluicegate bench redis --reconnect`:\n\n\
-         ```\n{}```\n\nMedians of {} alternating runs, of which those above are the last, µs a SET over one connection: \
-         redis-benchmark {peer_us:.1}, the generator {own_us:.1}, the example {script_us:.1}.\n\n{}",
+    let columns = ["redis-benchmark", "the generator", "the example"];
+    let [peers, own, example] = [&peer_us, &own_us, &script_us].map(|values| median(values));
+    let _ = writeln!(
+        part.text,
+        "The post of that name sets {COMMANDS} keys over one connection and over one for each: 2.83 s and 9.58 s \
+         there.\n\n`examples/engines/reconnect.cfg`, the first half over the section's connection, the second over \
+         sockets of the script:\n\n```\n{}```\n\n`sluicegate bench redis --reconnect`:\n\n```\n{}```\n\nMedians of {} \
+         alternating runs, of which those above are the last, µs a SET over one connection: redis-benchmark {peers:.1}, \
+         the generator {own:.1}, the example {example:.1}.",
         script,
         generator.replace(&address, "redis-server"),
-        options.runs,
-        goals.into_text()
-    ))
+        own_us.len(),
+    );
+    for (who, us) in [("of the generator", own), ("from Lua", example)] {
+        let goal = format!("time of a call {who} / redis-benchmark's, one connection");
+        part.goal(&goal, "≤ 1.1", us / peers, |ratio| ratio <= 1.1);
+    }
+    part.keep("µs a SET over one connection", &columns, ["SET"].into_iter(), &[vec![peer_us, own_us, script_us]]);
+    Ok(part)
+}
+
+/// Returns the seconds by the clock in a row of the post's table.
+pub(crate) fn real_s(table: &str, row: &str) -> Option<f64> {
+    let line = table.lines().find(|line| line.starts_with(row))?;
+    line.split(['(', ')']).nth(1)?.trim().parse().ok()
 }
 
 /// Runs the example and returns its output.

@@ -9,44 +9,33 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use crate::bench::{Bench, Setup, busy, machine, median, on_core, spread, start_proxy, wrk};
+use crate::bench::{Bench, Setup, busy, median, on_core, spread, wrk};
 use crate::child::{free_port, wait_for_port};
-use crate::release;
-use crate::run::root;
+use crate::report::{Options, Part, Report};
 
-const RUNS: usize = 5;
+pub(crate) const LOGS: Report = Report { name: "logs", title: "Log lines", parts: &[("lines", lines)] };
+
 const SECONDS: u32 = 3;
 
 /// The maximum share of a request's CPU time for its line.
 const WANTED: f64 = 0.06;
 
-/// `bench logs [--runs N] [--write]`.
+/// `bench logs [--runs N] [--profile NAME | --program PATH] [--write]`.
 pub fn logs(arguments: &[&str]) -> Result<(), String> {
-    let (mut runs, mut write) = (RUNS, false);
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        match *word {
-            "--write" => write = true,
-            "--runs" => runs = words.next().and_then(|count| count.parse().ok()).ok_or("--runs wants a number")?,
-            other => return Err(format!("unknown: {other}")),
-        }
-    }
-    release::program(false)?;
-    let bench = Bench::new()?;
+    LOGS.measure(arguments)
+}
+
+/// `lines`: a line for each request.
+fn lines(options: &Options) -> Result<Part, String> {
+    let bench = Bench::new(&options.program)?;
     let directory = std::env::temp_dir().join(format!("sluicegate-logs-{}", std::process::id()));
     std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
     let socket = directory.join("log");
     let reader = UnixDatagram::bind(&socket).map_err(|error| error.to_string())?;
     std::thread::spawn(move || discard(&reader));
-    let outcome = measure_all(&bench, &socket, runs);
+    let outcome = measure_all(&bench, &socket, options);
     let _ = std::fs::remove_dir_all(&directory);
-    let report = outcome?;
-    println!("\n{report}");
-    if write {
-        let path = root().join("docs/benchmarks/logs.md");
-        std::fs::write(&path, report).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
+    outcome
 }
 
 /// Reads until the process ends, on the core of everything that is not measured.
@@ -56,58 +45,68 @@ fn discard(reader: &UnixDatagram) {
     while reader.recv(&mut buffer).is_ok() {}
 }
 
-fn measure_all(bench: &Bench, socket: &Path, runs: usize) -> Result<String, String> {
+fn measure_all(bench: &Bench, socket: &Path, options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("lines", "A line for each request");
     let targets = [
         ("no log", String::new()),
         ("httplog to a socket", format!("log {} local0\n    option httplog\n    ", socket.display())),
         // The bench starts its proxies with stdout on /dev/null.
         ("httplog to nowhere", "log stdout format raw local0\n    option httplog\n    ".to_owned()),
     ];
-    let mut report = format!(
-        "# Log lines\n\n`cargo xtask bench logs`\n\n{}\n\n{runs} alternating runs of {SECONDS} s, 40 keep-alive connections by \
-         wrk; medians (lowest–highest) of the proxy's CPU time per request, µs.\n\n| | {} |\n|---|---|---|---|\n",
-        machine(),
-        targets.each_ref().map(|(name, _)| *name).join(" | ")
-    );
-    let mut verdicts = String::new();
+    let columns = targets.each_ref().map(|(name, _)| *name);
+    let seconds = options.seconds(SECONDS);
+    // `[program and setup]`
+    let mut rows = Vec::new();
     for program in ["haproxy", "sluicegate"] {
         for (name, path, rules) in
             [("redirect", "/", "http-request redirect location /ok".to_owned()), ("proxied", "/fast", bench.backend())]
         {
             let setups =
                 targets.each_ref().map(|(_, log)| bench.setup(program, name, path, "", &format!("{log}{rules}")));
-            let setups: Vec<Setup> = setups.into_iter().collect::<Result<_, _>>()?;
-            let mut samples: Vec<Vec<f64>> = targets.iter().map(|_| Vec::new()).collect();
-            for _ in 0..runs {
-                for (setup, samples) in setups.iter().zip(&mut samples) {
-                    samples.push(cpu(bench, setup)?);
-                }
+            rows.push((program, name, setups.into_iter().collect::<Result<Vec<Setup>, _>>()?));
+        }
+    }
+    // `[row][target][run]`
+    let mut results = vec![vec![Vec::new(); targets.len()]; rows.len()];
+    for round in options.rounds() {
+        for ((program, name, setups), of_row) in rows.iter().zip(&mut results) {
+            for (setup, samples) in setups.iter().zip(of_row.iter_mut()) {
+                samples.push(cpu(bench, setup, seconds)?);
             }
-            let cells: Vec<String> = samples.iter().map(|samples| spread(samples, 2)).collect();
-            println!("{program}, {name}: {}", cells.join(" | "));
-            let _ = writeln!(report, "| {program}, {name} | {} |", cells.join(" | "));
-            let plain = median(&samples[0]);
-            for (samples, (target, _)) in samples.iter().zip(&targets).skip(1) {
-                let cost = median(samples) / plain - 1.0;
-                let verdict = match program {
-                    "sluicegate" if cost <= WANTED => ", met",
-                    "sluicegate" => ", **missed**",
-                    _ => "",
-                };
-                let _ = writeln!(verdicts, "- {program}, {name}, {target}: {:+.1} %{verdict}", cost * 100.0);
+            println!("run {} {program}, {name}: {of_row:.2?}", round + 1);
+        }
+    }
+    let _ = writeln!(
+        part.text,
+        "Runs of {seconds} s, 40 keep-alive connections by wrk; the proxy's CPU time per request, µs.\n\n| | {} |\n\
+         |---|---|---|---|",
+        columns.join(" | ")
+    );
+    let names: Vec<String> = rows.iter().map(|(program, name, _)| format!("{program}, {name}")).collect();
+    for (name, of_row) in names.iter().zip(&results) {
+        let cells: Vec<String> = of_row.iter().map(|samples| spread(samples, 2)).collect();
+        let _ = writeln!(part.text, "| {name} | {} |", cells.join(" | "));
+    }
+    part.keep("CPU µs per request", &columns, names.iter().map(String::as_str), &results);
+    for (name, of_row) in names.iter().zip(&results) {
+        for (samples, target) in of_row.iter().zip(columns).skip(1) {
+            let cost = median(samples) / median(&of_row[0]) - 1.0;
+            if name.starts_with("sluicegate") {
+                let goal = format!("a line as a part of a request's CPU, {name}, {target}");
+                part.goal(&goal, &format!("≤ {WANTED}"), cost, |cost| cost <= WANTED);
+            } else {
+                let _ = writeln!(part.text, "\n{name}, {target}: a line costs {:+.1} %.", cost * 100.0);
             }
         }
     }
-    let _ =
-        write!(report, "\nWhat a line costs, of a request's CPU (wanted: at most {} %):\n\n{verdicts}", WANTED * 100.0);
-    Ok(report)
+    Ok(part)
 }
 
-fn cpu(bench: &Bench, setup: &Setup) -> Result<f64, String> {
+fn cpu(bench: &Bench, setup: &Setup, seconds: u32) -> Result<f64, String> {
     let port = free_port()?;
-    let proxy = start_proxy(setup.program, &bench.write(setup, port)?)?;
+    let proxy = bench.start_proxy(setup.program, &bench.write(setup, port)?)?;
     wait_for_port(port)?;
     let url = format!("http://127.0.0.1:{port}{}", setup.path);
     wrk(&url, 1)?;
-    Ok(busy(&proxy, &url, SECONDS)?.cpu_us)
+    Ok(busy(&proxy, &url, seconds)?.cpu_us)
 }

@@ -4,6 +4,7 @@
 //! Each command prints the programs that it runs, so that any step can be repeated by hand.
 
 mod bench;
+mod book;
 mod changed;
 mod child;
 mod clients;
@@ -15,6 +16,7 @@ mod engines;
 mod files;
 mod guard;
 mod http_self;
+mod kept;
 mod layers;
 mod logs;
 mod package;
@@ -42,18 +44,23 @@ cargo xtask test --changed [BASE]  tests of the modules that the work tree's cha
 cargo xtask clients             client libraries of other languages, which the store and the proxy are tested with
 cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask tidy --text         the checks of it that need no compiler
+cargo xtask bench all [--quick] every benchmark against the peers that are there, in 40 minutes or 6: docs/benchmarks/book.md
+                                with raw data and plots, and the table of the README; --plan prints the time of each part,
+                                --only PART,…, --program PATH, --to FOLDER, --render
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
 cargo xtask bench compare BASE  CPU time of another build and of this one; names what is worse
 cargo xtask bench durable       saves, files, eviction, AOF and groups beside redis-server and Valkey 8.1; parts by
                                 name; --keys N for less than ten million, --runs N, --program PATH, --write
 cargo xtask bench engines       rules and scripts that ask redis-server, against haproxy with a pool
+cargo xtask bench growth        how cost grows with connections, keys, rules, entries, workers, commands; parts by name
 cargo xtask bench guard         instructions of the hot paths; names what grew by 1 % over the parent commit or by 3 %
                                 over what is accepted; --base COMMIT, --program PATH, --only WORD, --runs N, --write;
                                 with --peers first, those of the packaged program beside haproxy, redis-server, Valkey
 cargo xtask bench h2            HTTP/2 against HAProxy 2.8; parts by name
-cargo xtask bench http-self     our load generators against wrk and redis-benchmark
+cargo xtask bench http-self     our load generators against wrk, redis-benchmark and memtier_benchmark; parts by name
 cargo xtask bench attacks       attacks by TLS and HTTP/2, beside HAProxy 2.8; parts by name; a part of soak
 cargo xtask bench logs          what a log line costs of a request
+cargo xtask bench posts         the tables of the posts that users come from; parts by name
 cargo xtask bench proxy         the proxy against haproxy; parts by name
 cargo xtask bench replicas      full syncs, the cost and speed of replicas, tracking and users beside redis-server and
                                 Valkey 8.1; parts by name; --keys N for other than 500,000 (500 MB), --runs N, --write
@@ -81,6 +88,9 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::tidy(),
         ["tidy", "--text"] => tidy::text(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
+        ["bench", "all", rest @ ..] => book::all(rest),
+        ["bench", "posts", rest @ ..] => book::posts(rest),
+        ["bench", "growth", rest @ ..] => book::growth(rest),
         ["bench", "attacks", rest @ ..] => secure::attacks(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
         ["bench", "durable", rest @ ..] => durable::durable(rest),

@@ -74,6 +74,12 @@ const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/bin/gcc", "gcc", "builds a Lua C module in a test"),
 ];
 
+/// Returns whether a program of this name is in the search path.
+pub(crate) fn in_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
 /// Ensures that every peer exists; with `install` by installing it, otherwise with an error that lists the missing
 /// ones.
 pub fn ensure(install: bool) -> Result<(), String> {

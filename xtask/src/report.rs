@@ -2,9 +2,13 @@
 //! `docs/benchmarks`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use crate::bench::{machine, median, spread};
+use sluicegate_report::Chart;
+
+use crate::bench::{machine, median, spread, stolen};
+use crate::kept::{Goal, Kept, Table, today};
 use crate::release;
 use crate::run::{PACKAGED, built, root, run};
 
@@ -22,19 +26,40 @@ pub(crate) struct Part {
     name: &'static str,
     title: &'static str,
     pub(crate) text: String,
-    goals: String,
+    goals: Vec<Goal>,
+    /// The runs behind the text.
+    tables: Vec<Table>,
+    charts: Vec<Chart>,
 }
 
 impl Part {
     pub(crate) fn new(name: &'static str, title: &'static str) -> Part {
-        Part { name, title, text: String::new(), goals: String::new() }
+        Part { name, title, text: String::new(), goals: Vec::new(), tables: Vec::new(), charts: Vec::new() }
     }
 
     /// Prints and records a goal, and whether it is met.
     pub(crate) fn goal(&mut self, goal: &str, wanted: &str, value: f64, is_met: impl Fn(f64) -> bool) {
-        let verdict = if is_met(value) { "met" } else { "**missed**" };
-        println!("{goal}: {value:.3} (wanted {wanted}): {verdict}");
-        let _ = writeln!(self.goals, "| {goal} | {wanted} | {value:.3} | {verdict} |");
+        let goal = Goal { name: goal.to_owned(), wanted: wanted.to_owned(), value, is_met: is_met(value) };
+        println!("{}: {value:.3} (wanted {wanted}): {}", goal.name, goal.verdict());
+        self.goals.push(goal);
+    }
+
+    /// Keeps the results `[row][column][run]` of a table, without writing it.
+    pub(crate) fn keep<'n>(
+        &mut self,
+        what: &str,
+        columns: &[impl AsRef<str>],
+        rows: impl Iterator<Item = &'n str>,
+        results: &[Vec<Vec<f64>>],
+    ) {
+        let columns = columns.iter().map(|column| column.as_ref().to_owned()).collect();
+        let rows = rows.zip(results).map(|(name, of_row)| (name.to_owned(), of_row.clone())).collect();
+        self.tables.push(Table { what: what.to_owned(), columns, rows });
+    }
+
+    /// Adds a chart, which the book draws below the text.
+    pub(crate) fn chart(&mut self, chart: Chart) {
+        self.charts.push(chart);
     }
 
     /// Adds a table of the results `[row][column][run]`, with the ratio of the second column to the first.
@@ -47,9 +72,11 @@ impl Part {
     ) {
         let heads = columns.join(" | ");
         let _ = writeln!(self.text, "| {what} | {heads} | ratio |\n|---|{}---|", "---|".repeat(columns.len()));
+        self.keep(what, columns, std::iter::empty(), &[]);
         for (name, of_row) in rows.zip(results) {
             let cells: Vec<String> = of_row.iter().map(|values| spread(values, 3)).collect();
             let _ = writeln!(self.text, "| {name} | {} | {} |", cells.join(" | "), spread(&ratios(of_row), 3));
+            self.tables.last_mut().into_iter().for_each(|table| table.rows.push((name.to_owned(), of_row.clone())));
         }
     }
 
@@ -78,9 +105,27 @@ impl Part {
     fn render(&self, report: &Report) -> String {
         let mut text = format!("## {}\n\n{}\n\n{}", self.title, report.command_of(self.name), self.text);
         if !self.goals.is_empty() {
-            let _ = write!(text, "\n| goal | wanted | measured | |\n|---|---|---|---|\n{}", self.goals);
+            let _ = write!(text, "\n{}", Goal::table(&self.goals));
         }
         text
+    }
+
+    /// Returns the part as the book keeps it.
+    fn kept(self, command: String, took_s: f64, steal_s: f64, runs: usize) -> Kept {
+        Kept {
+            title: self.title.to_owned(),
+            command,
+            date: today(),
+            machine: machine(),
+            runs,
+            took_s,
+            steal_s,
+            absent: None,
+            text: self.text,
+            goals: self.goals,
+            tables: self.tables,
+            charts: self.charts,
+        }
     }
 }
 
@@ -95,6 +140,62 @@ pub(crate) struct Options {
     pub(crate) keys: Option<usize>,
     /// The program that takes the place of HAProxy 2.8.
     pub(crate) newer: Option<PathBuf>,
+    /// The seconds of a load; [`None`]: those that the part states.
+    pub(crate) seconds: Option<u32>,
+    /// When no further round begins.
+    pub(crate) until: Option<Instant>,
+}
+
+impl Options {
+    /// Returns the options of a measurement of its own.
+    fn new() -> Options {
+        Options {
+            runs: RUNS,
+            program: PathBuf::new(),
+            profile: PACKAGED.into(),
+            keys: None,
+            newer: None,
+            seconds: None,
+            until: None,
+        }
+    }
+
+    /// Returns the rounds, from 0 on: at most as many as there are runs, and none that would end after the time limit if it
+    /// took as long as the longest before it. The first one always counts.
+    pub(crate) fn rounds(&self) -> Rounds {
+        Rounds { next: 0, runs: self.runs.max(1), until: self.until, began: Instant::now(), longest: Duration::ZERO }
+    }
+
+    /// Returns the duration of a load in seconds, if a part states this one.
+    pub(crate) fn seconds(&self, stated: u32) -> u32 {
+        self.seconds.unwrap_or(stated)
+    }
+}
+
+/// The rounds of a part.
+pub(crate) struct Rounds {
+    next: usize,
+    runs: usize,
+    until: Option<Instant>,
+    began: Instant,
+    longest: Duration,
+}
+
+impl Iterator for Rounds {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let now = Instant::now();
+        if self.next > 0 {
+            self.longest = self.longest.max(now - self.began);
+            if self.next >= self.runs || self.until.is_some_and(|until| now + self.longest > until) {
+                return None;
+            }
+        }
+        self.began = now;
+        self.next += 1;
+        Some(self.next - 1)
+    }
 }
 
 /// A part's name and function.
@@ -102,9 +203,8 @@ pub(crate) type Measure = (&'static str, fn(&Options) -> Result<Part, String>);
 
 impl Report {
     pub(crate) fn measure(&self, arguments: &[&str]) -> Result<(), String> {
-        let mut options =
-            Options { runs: RUNS, program: PathBuf::new(), profile: PACKAGED.into(), keys: None, newer: None };
-        let (mut wanted, mut write) = (Vec::new(), false);
+        let mut options = Options::new();
+        let (mut wanted, mut write, mut raw, mut within) = (Vec::new(), false, None, None);
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             match *word {
@@ -122,12 +222,26 @@ impl Report {
                 "--program" => options.program = words.next().ok_or("--program wants a path")?.into(),
                 "--peer" => options.newer = Some(words.next().ok_or("--peer wants a path")?.into()),
                 "--profile" => options.profile = (*words.next().ok_or("--profile wants a name")?).to_owned(),
+                "--seconds" => {
+                    options.seconds =
+                        Some(words.next().and_then(|word| word.parse().ok()).ok_or("--seconds wants a number")?);
+                }
+                "--within" => {
+                    within = Some(words.next().and_then(|word| word.parse().ok()).ok_or("--within wants seconds")?);
+                }
+                "--raw" => raw = Some(PathBuf::from(words.next().ok_or("--raw wants a path")?)),
                 "--write" => write = true,
                 name => wanted.push(self.known(name)?),
             }
         }
         if write && options.keys.is_some() {
             return Err("--write wants the keys that figures are stated for, and no --keys".into());
+        }
+        if write && options.seconds.is_some() {
+            return Err("--write wants the durations that the page states, and no --seconds".into());
+        }
+        if raw.is_some() && wanted.len() != 1 {
+            return Err("--raw wants one part".into());
         }
         if write && options.newer.is_some() {
             return Err("--write wants the peer that the page names, and no --peer".into());
@@ -144,7 +258,14 @@ impl Report {
         for (name, measure) in self.parts {
             if wanted.is_empty() || wanted.contains(name) {
                 println!("--- {name}");
+                options.until = within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+                let (steal, began) = (stolen(), Instant::now());
                 let mut part = measure(&options)?;
+                let steal_s = (stolen() - steal) as f64 / 100.0;
+                if let Some(path) = &raw {
+                    let took_s = began.elapsed().as_secs_f64();
+                    return keep(path, part.kept(self.command(arguments), took_s, steal_s, options.runs));
+                }
                 if options.runs != RUNS {
                     part.text = format!("{} alternating runs.\n\n{}", options.runs, part.text);
                 }
@@ -169,6 +290,20 @@ impl Report {
     /// Returns the command that measures a section.
     fn command_of(&self, part: &str) -> String {
         format!("`cargo xtask bench {} {part}`", self.name)
+    }
+
+    /// Returns the command with these words, without those that only name a file or a program.
+    fn command(&self, words: &[&str]) -> String {
+        let mut command = format!("cargo xtask bench {}", self.name);
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if ["--raw", "--program", "--within"].contains(word) {
+                words.next();
+            } else {
+                let _ = write!(command, " {word}");
+            }
+        }
+        command
     }
 
     /// Replaces the measured section in the page, in the order of the parts, and keeps the others.
@@ -198,21 +333,27 @@ impl Report {
     }
 }
 
-/// Measures the CPU time per command, in microseconds, of each row on each server in turn, `runs` times. Returns
+/// Writes the result of a part for the book.
+fn keep(path: &Path, kept: Kept) -> Result<(), String> {
+    println!("\n{}", kept.text);
+    std::fs::write(path, kept.to_json()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Measures the CPU time per command, in microseconds, of each row on each server in turn, in each round. Returns
 /// `[row][server][run]`.
 pub(crate) fn cpu_in_turn<S>(
-    runs: usize,
+    rounds: Rounds,
     rows: &[&str],
     servers: &[S],
     name: impl Fn(&S) -> &'static str,
     measure: impl Fn(&S, usize) -> Result<f64, String>,
 ) -> Result<Vec<Vec<Vec<f64>>>, String> {
     let mut results = vec![vec![Vec::new(); servers.len()]; rows.len()];
-    for round in 1..=runs {
+    for round in rounds {
         for (index, (row, of_row)) in rows.iter().zip(&mut results).enumerate() {
             for (server, of_server) in servers.iter().zip(of_row) {
                 let cpu_us = measure(server, index)?;
-                println!("run {round} {row:<34} {:<14} {cpu_us:.4} µs", name(server));
+                println!("run {} {row:<34} {:<14} {cpu_us:.4} µs", round + 1, name(server));
                 of_server.push(cpu_us);
             }
         }
@@ -230,4 +371,26 @@ pub(crate) fn number(text: &str, after: &str, name: &str) -> Option<f64> {
     let rest = text.split_once(after)?.1.split_once(name)?.1;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
     rest[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_end_at_the_time_limit_but_one_is_always_there() {
+        let mut options = Options { runs: 3, ..Options::new() };
+        assert_eq!(options.rounds().collect::<Vec<_>>(), [0, 1, 2]);
+        options.until = Some(Instant::now());
+        assert_eq!(options.rounds().collect::<Vec<_>>(), [0]);
+        options.until = Some(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(options.rounds().count(), 3);
+    }
+
+    #[test]
+    fn commands_leave_out_files() {
+        let report = Report { name: "store", title: "", parts: &[] };
+        let words = ["cpu", "--runs", "3", "--raw", "a.json", "--program", "x", "--within", "9", "--seconds", "1"];
+        assert_eq!(report.command(&words), "cargo xtask bench store cpu --runs 3 --seconds 1");
+    }
 }

@@ -47,6 +47,7 @@ fn faults_of_text() -> Result<Vec<String>, String> {
     faults.extend(style::names_compared(&files));
     faults.extend(style::glob_imports(&files));
     faults.extend(crate::layers::faults(&files));
+    faults.extend(crate::book::faults());
     Ok(faults)
 }
 

@@ -35,7 +35,7 @@ pub(super) fn append(options: &Options) -> Result<Part, String> {
         let (pipeline, commands) = COMMANDS[row];
         cpu_of_set(server, options, pipeline, scaled(options, commands))
     };
-    let results = cpu_in_turn(options.runs, &names, &servers, |server| server.peer.name(), measure)?;
+    let results = cpu_in_turn(options.rounds(), &names, &servers, |server| server.peer.name(), measure)?;
     let _ = writeln!(
         part.text,
         "{KEYS} keys, 50 connections; the time of all threads, the one that writes the file included.\n"
@@ -63,7 +63,7 @@ pub(super) fn always(options: &Options) -> Result<Part, String> {
     let servers = peers.map(|peer| start.run(peer, options));
     let servers: Vec<Server> = servers.into_iter().collect::<Result<_, _>>()?;
     let mut results = vec![vec![Vec::new(); peers.len()]; 2];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, server) in servers.iter().enumerate() {
             let key_max = (KEYS - 1).to_string();
             let words = ["-c", CLIENTS, "-d", SECONDS, "-w", "500ms", "--key-max", &key_max, "SET __key__ __data__"];

@@ -23,7 +23,7 @@ pub(super) fn eviction(options: &Options) -> Result<Part, String> {
     let writes = limit / VALUE_BYTES / 2;
     let rows = ["without a save", "with one"];
     let mut results = vec![vec![Vec::new(); PEERS.len()]; rows.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, peer) in PEERS.into_iter().enumerate() {
             for (row, saves) in results.iter_mut().zip([false, true]) {
                 let lost = measure(options, peer, (limit, writes), saves)?;

@@ -31,7 +31,7 @@ pub(super) fn groups(options: &Options) -> Result<Part, String> {
         servers.push(server);
     }
     let mut results = vec![vec![Vec::new(); PEERS.len()]; ROWS.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, server) in servers.iter().enumerate() {
             let figures = measure(server, entries)?;
             println!("run {} {:<14} {ROWS:?}: {figures:.3?} µs", round + 1, server.peer.name());

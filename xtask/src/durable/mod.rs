@@ -15,7 +15,7 @@ mod speed;
 
 use crate::report::{Measure, Report};
 
-const DURABLE: Report = Report { name: "durable", title: "Persistence", parts: PARTS };
+pub(crate) const DURABLE: Report = Report { name: "durable", title: "Persistence", parts: PARTS };
 
 const PARTS: &[Measure] = &[
     ("save", save::save),

@@ -93,7 +93,7 @@ fn beside(options: &Options, mut part: Part, work: Work) -> Result<Part, String>
     let rows = ["p50 without", "p50", "p99 without", "p99", "p99.9 without", "p99.9", "longest without", "longest"];
     let mut results = vec![vec![Vec::new(); PEERS.len()]; rows.len()];
     let mut growths = vec![vec![Vec::new(); PEERS.len()]; 3];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, (server, rate)) in servers.iter().zip(&rates).enumerate() {
             let how = ["-d", SECONDS, "-r", rate, "--arrivals", "exponential"];
             let without = load(server, &how)?;
@@ -223,7 +223,7 @@ pub(super) fn list(options: &Options) -> Result<Part, String> {
     }
     let rows = ["RPUSH to the list", "a script that writes to it and another key", "GET of that key"];
     let mut results = vec![vec![Vec::new(); PEERS.len()]; rows.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, server) in servers.iter().enumerate() {
             let waits = beside_list(server)?;
             let figures = [waits.pushes, waits.scripts, waits.reads];

@@ -25,7 +25,7 @@ pub(super) fn speed(options: &Options) -> Result<Part, String> {
         servers.push(server);
     }
     let mut results = vec![vec![Vec::new(); savers.len()]; 2];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, server) in servers.iter().enumerate() {
             let mut client = server.client()?;
             let start = Instant::now();
@@ -55,7 +55,7 @@ pub(super) fn speed(options: &Options) -> Result<Part, String> {
     let copy = kept.path().join("dump.rdb");
     std::fs::copy(&file, &copy).map_err(|error| format!("{}: {error}", file.display()))?;
     drop(servers);
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, peer) in loaders.iter().enumerate() {
             let directory = Directory::new(Place::Memory)?;
             std::fs::hard_link(&copy, directory.path().join("dump.rdb")).map_err(|error| error.to_string())?;

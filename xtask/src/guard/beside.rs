@@ -3,9 +3,12 @@
 
 use std::fmt::Write as _;
 use std::path::{Path as FilePath, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::paths::{Measurement, PATHS};
 use super::{Build, Kind, valgrind};
+use crate::bench::machine;
+use crate::kept::{Kept, Table};
 use crate::release;
 use crate::run::{output, root, target};
 
@@ -17,10 +20,12 @@ const PEERS: [(&str, Kind, &str, &str); 4] = [
     ("Valkey 8.1", Kind::Redis, "valkey-server-8.1", "--version"),
 ];
 
-/// `bench guard --peers [--program PATH] [--only WORD] [--write]`: without a path, the program of `cargo xtask release`.
-/// `--write` puts the table into docs/benchmarks/instructions.md.
+/// `bench guard --peers [--program PATH] [--only WORD] [--write | --raw FILE [--within SECONDS]]`: without a path, the
+/// program of `cargo xtask release`. `--write` puts the table into docs/benchmarks/instructions.md, `--raw` the counts into a file
+/// of the book; after the time of `--within` no further path is counted.
 pub(super) fn beside(words: &[&str]) -> Result<(), String> {
-    let (mut program, mut only, mut write) = (None, None, false);
+    let (mut program, mut only, mut write, mut raw, mut until) = (None, None, false, None, None);
+    let began = Instant::now();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().copied().ok_or(format!("{word} wants a value"));
@@ -28,11 +33,16 @@ pub(super) fn beside(words: &[&str]) -> Result<(), String> {
             "--program" => program = Some(PathBuf::from(value()?)),
             "--only" => only = Some(value()?),
             "--write" => write = true,
+            "--raw" => raw = Some(PathBuf::from(value()?)),
+            "--within" => {
+                let seconds = value()?.parse().map_err(|_| "--within wants seconds")?;
+                until = Some(began + Duration::from_secs(seconds));
+            }
             other => return Err(format!("unknown: {other}")),
         }
     }
-    if write && only.is_some() {
-        return Err("--write wants all paths, and no --only".to_owned());
+    if write && (only.is_some() || until.is_some()) {
+        return Err("--write wants all paths, and neither --only nor --within".to_owned());
     }
     valgrind()?;
     let program = program.map_or_else(|| release::program(false), Ok)?;
@@ -45,11 +55,17 @@ pub(super) fn beside(words: &[&str]) -> Result<(), String> {
     let mut table = String::from("| path | sluicegate |");
     PEERS.iter().for_each(|(title, ..)| table.push_str(&format!(" {title} | ratio |")));
     let _ = writeln!(table, "\n|---|---|{}", "---|---|".repeat(PEERS.len()));
+    let mut rows = Vec::new();
     for path in PATHS.iter().filter(|path| only.is_none_or(|only| path.name.contains(only))) {
+        if until.is_some_and(|until| Instant::now() > until) {
+            break;
+        }
         let Some(count) = ours.count(path)? else { continue };
         let mut line = format!("| {} | {count} |", path.name);
+        let mut cells = vec![vec![count as f64]];
         for (kind, peer) in &mut peers {
             let theirs = if path.is_of(*kind) { peer.count(path)? } else { None };
+            cells.push(theirs.map(|theirs| theirs as f64).into_iter().collect());
             let _ = match theirs {
                 Some(theirs) => write!(line, " {theirs} | {:.2} |", count as f64 / theirs.max(1) as f64),
                 None => write!(line, " | |"),
@@ -57,6 +73,23 @@ pub(super) fn beside(words: &[&str]) -> Result<(), String> {
         }
         println!("{line}");
         let _ = writeln!(table, "{line}");
+        rows.push((path.name.to_owned(), cells));
+    }
+    if let Some(path) = raw {
+        let columns = std::iter::once("sluicegate").chain(PEERS.map(|peer| peer.0)).map(str::to_owned).collect();
+        let text = format!(
+            "User instructions by callgrind: the difference of a run with few and one with many repetitions, of the thread that \
+             does the work.\n\n{table}"
+        );
+        let kept = Kept {
+            text,
+            absent: None,
+            runs: 1,
+            took_s: began.elapsed().as_secs_f64(),
+            tables: vec![Table { what: "instructions".to_owned(), columns, rows }],
+            ..Kept::absent("Instructions", "cargo xtask bench guard --peers".to_owned(), machine(), String::new())
+        };
+        return std::fs::write(&path, kept.to_json()).map_err(|error| format!("{}: {error}", path.display()));
     }
     if !write {
         return Ok(());

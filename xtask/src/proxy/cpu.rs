@@ -8,7 +8,8 @@ use super::peer::{BOTH, Bench, CONNECTIONS, Peer, Running, start_all};
 use crate::bench::{median, on_core, spread};
 use crate::report::{Options, Part, ratios};
 
-pub(crate) const SECONDS: &str = "3";
+/// The seconds of a load, unless the options have others.
+pub(crate) const SECONDS: u32 = 3;
 
 /// Returns a file with five rules as nearly every file has them, and a line for each request.
 fn ordinary(bench: &Bench<'_>, log_port: u16) -> String {
@@ -71,8 +72,9 @@ pub(crate) fn in_turn(
     load: &[&str],
 ) -> Result<Figures, String> {
     let (mut cpu, mut rates) = (vec![Vec::new(); running.len()], vec![Vec::new(); running.len()]);
-    let arguments = [&["-d", SECONDS, "-w", "500ms"], load].concat();
-    for round in 0..bench.options.runs {
+    let seconds = bench.options.seconds(SECONDS).to_string();
+    let arguments = [&["-d", &seconds, "-w", "500ms"], load].concat();
+    for round in bench.options.rounds() {
         for ((name, program), (cpu, rates)) in running.iter().zip(cpu.iter_mut().zip(&mut rates)) {
             let loaded = bench.load(program, path, &arguments)?;
             println!("run {} {path} {name:<24} {:>8.0} req/s {:>8.2} µs", round + 1, loaded.rate, loaded.cpu_us);
@@ -90,10 +92,11 @@ pub(super) fn cpu(options: &Options) -> Result<Part, String> {
     let running = start_all(BOTH, &bench, &ordinary(&bench, log_reader()?))?;
     let _ = writeln!(
         part.text,
-        "{CONNECTIONS} connections, {SECONDS} s a run; five rules, two ACLs, `option forwardfor` and `option httplog` to \
-         a UDP socket.\n"
+        "{CONNECTIONS} connections, {} s a run; five rules, two ACLs, `option forwardfor` and `option httplog` to \
+         a UDP socket.\n",
+        options.seconds(SECONDS)
     );
-    let mut results = Vec::new();
+    let (mut results, mut all_rates) = (Vec::new(), Vec::new());
     let cases: [(&str, &[&str], f64); 2] =
         [("keep-alive", &[], 0.8), ("a new connection for each request", &["--no-keep-alive"], 0.9)];
     for (name, load, wanted) in cases {
@@ -107,9 +110,11 @@ pub(super) fn cpu(options: &Options) -> Result<Part, String> {
             |ratio| ratio <= wanted,
         );
         results.push(cpu);
+        all_rates.push(rates);
     }
     let columns = BOTH.map(|peer| peer.name().to_owned());
     part.table("CPU µs per request", &columns, cases.iter().map(|case| case.0), &results);
+    part.keep("requests a second", &columns, cases.iter().map(|case| case.0), &all_rates);
     Ok(part)
 }
 
@@ -130,6 +135,9 @@ pub(super) fn large(options: &Options) -> Result<Part, String> {
     for ((name, _), (cpu, rates)) in running.iter().zip(cpu.iter().zip(&rates)) {
         let _ = writeln!(part.text, "| {name} | {} | {} |", spread(cpu, 0), spread(rates, 0));
     }
+    let names: Vec<&str> = running.iter().map(|(name, _)| *name).collect();
+    part.keep("CPU µs per MiB", &names, ["1 MiB"].into_iter(), std::slice::from_ref(&cpu));
+    part.keep("MiB/s", &names, ["1 MiB"].into_iter(), &[rates]);
     for (index, other) in ["haproxy's", "haproxy's with splice"].into_iter().enumerate() {
         let ratio: Vec<f64> = cpu[2].iter().zip(&cpu[index]).map(|(ours, theirs)| ours / theirs).collect();
         part.goal(&format!("CPU per byte, ours / {other}"), "≤ 0.9", median(&ratio), |ratio| ratio <= 0.9);
@@ -142,7 +150,8 @@ pub(super) fn cached(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("cached", "Responses from a cache");
     let bench = Bench::new(options)?;
     let running = start_all(BOTH, &bench, &caching(&bench))?;
-    let _ = writeln!(part.text, "{CONNECTIONS} connections, {SECONDS} s a run; `cache-use` without a log.\n");
+    let seconds = options.seconds(SECONDS);
+    let _ = writeln!(part.text, "{CONNECTIONS} connections, {seconds} s a run; `cache-use` without a log.\n");
     let mut results = Vec::new();
     let cases = [("a small response", "/fast"), ("64 KiB", "/bytes/65536")];
     for (name, path) in cases {

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use super::cpu::SECONDS;
 use super::peer::{BOTH, Bench, CONNECTIONS, Peer};
 use crate::bench::{median, resident_bytes, spread};
 use crate::report::{Options, Part};
@@ -48,7 +49,7 @@ pub(super) fn idle(options: &Options) -> Result<Part, String> {
              timeout connect 1s\nlisten www\n    bind 127.0.0.1:PORT\n    {rules}\n"
         );
         let mut results: [Vec<Outcome>; 2] = Default::default();
-        for _ in 0..options.runs {
+        for _ in options.rounds() {
             for (peer, outcomes) in BOTH.into_iter().zip(&mut results) {
                 let outcome = measure(&bench, peer, &text, path)?;
                 println!("{name:<10} {:<12} {:>6.2} KiB, {:>5.2} of the rate", peer.name(), outcome.kib, outcome.kept);
@@ -60,7 +61,11 @@ pub(super) fn idle(options: &Options) -> Result<Part, String> {
                 [|outcome| outcome.kib, |outcome| outcome.kept, |outcome| outcome.cpu];
             let [kib, kept, cpu] = figures.map(|figure| outcomes.iter().map(figure).collect::<Vec<f64>>());
             let cells = [&kib, &kept, &cpu].map(|values| spread(values, 2));
-            let _ = writeln!(part.text, "| {}, {name} | {} |", peer.name(), cells.join(" | "));
+            let row = format!("{}, {name}", peer.name());
+            let _ = writeln!(part.text, "| {row} | {} |", cells.join(" | "));
+            let columns = ["KiB", "busy rate kept", "CPU of a busy request, times"];
+            let figures = vec![kib.clone(), kept.clone(), cpu];
+            part.keep("idle connections", &columns, [row.as_str()].into_iter(), &[figures]);
             if peer == Peer::Ours {
                 let goal = format!("KiB of an idle connection, {name}");
                 part.goal(&goal, &format!("≤ {WANTED_KIB}"), median(&kib), |kib| kib <= WANTED_KIB);
@@ -75,7 +80,8 @@ pub(super) fn idle(options: &Options) -> Result<Part, String> {
 fn measure(bench: &Bench<'_>, peer: Peer, text: &str, path: &str) -> Result<Outcome, String> {
     let program = peer.start(bench, text)?;
     let connections = CONNECTIONS.to_string();
-    let load = ["-c", &connections, "-d", "3", "-w", "500ms"];
+    let seconds = bench.options.seconds(SECONDS).to_string();
+    let load = ["-c", &connections, "-d", &seconds, "-w", "500ms"];
     let alone = bench.load(&program, path, &load)?;
     let before = resident_bytes(program.id())?;
     let idle = open(program.port, path).map_err(|error| format!("{}: idle connections: {error}", peer.name()))?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::cpu::SECONDS;
 use super::peer::{BOTH, Bench, CONNECTIONS, Peer, check_s};
 use crate::bench::{median, spread};
 use crate::report::{Options, Part, ratios};
@@ -34,8 +35,9 @@ fn alternate(
             bench.load(second, "/fast", &[&["-c", &connections], fill].concat())?;
         }
     }
-    let arguments = [&["-c", &connections, "-d", "3", "-w", "500ms"], load].concat();
-    for round in 0..bench.options.runs {
+    let seconds = bench.options.seconds(SECONDS).to_string();
+    let arguments = [&["-c", &connections, "-d", &seconds, "-w", "500ms"], load].concat();
+    for round in bench.options.rounds() {
         for ((peer, pair), of_peer) in BOTH.iter().zip(&running).zip(&mut results) {
             let cpu_us =
                 [bench.load(&pair[0], "/fast", &arguments)?.cpu_us, bench.load(&pair[1], "/fast", &arguments)?.cpu_us];
@@ -100,7 +102,7 @@ pub(super) fn check(options: &Options) -> Result<Part, String> {
     let bench = Bench::new(options)?;
     let file = bench.file(&long_file(&bench))?;
     let mut results = vec![vec![Vec::new(); BOTH.len()]];
-    for _ in 0..options.runs {
+    for _ in options.rounds() {
         for (index, peer) in BOTH.into_iter().enumerate() {
             results[0][index].push(check_s(peer, &bench, &file)?);
         }

@@ -13,7 +13,7 @@ mod tail;
 
 use crate::report::{Measure, Report};
 
-const PROXY: Report = Report { name: "proxy", title: "The proxy", parts: PARTS };
+pub(crate) const PROXY: Report = Report { name: "proxy", title: "The proxy", parts: PARTS };
 
 const PARTS: &[Measure] = &[
     ("cpu", cpu::cpu),

@@ -49,6 +49,11 @@ impl Peer {
 
     /// Starts it on core 0 with a file that listens on the port of `PORT`; see [`Bench::file`].
     pub(crate) fn start(self, bench: &Bench<'_>, text: &str) -> Result<Running, String> {
+        self.start_on("0", bench, text)
+    }
+
+    /// The same on other cores.
+    pub(crate) fn start_on(self, cores: &str, bench: &Bench<'_>, text: &str) -> Result<Running, String> {
         let port = free_port()?;
         let path = bench.file(&text.replace("PORT", &port.to_string()))?;
         let file = path.display().to_string();
@@ -57,8 +62,8 @@ impl Peer {
             Peer::Haproxy | Peer::Newer => vec!["-db", "-q", "-f", &file],
             Peer::Ours => vec!["run", &file],
         };
-        let guard = start(0, &self.program(bench), &words)?;
-        wait_for_port(port).map_err(|error| format!("{}: {error}", self.name()))?;
+        let mut guard = start(cores, &self.program(bench), &words)?;
+        guard.wait_for_port(port).map_err(|error| format!("{}: {error}", self.name()))?;
         let scheme = if text.contains(" ssl crt ") { "https" } else { "http" };
         Ok(Running { guard, port, scheme })
     }
@@ -172,10 +177,12 @@ impl<'o> Bench<'o> {
         if answered < 1.0 {
             return Err(format!("no request of {path} was answered:\n{text}"));
         }
+        let answered = answered + field("\"warmup\"", "\"answered\": ")?;
         Ok(Loaded {
+            answered,
             failed: refused + field("\"requests\"", "\"failed\": ")?,
             rate: field("\"warmup\"", "\"answered_per_s\": ")?,
-            cpu_us: cpu_us / (answered + field("\"warmup\"", "\"answered\": ")?),
+            cpu_us: cpu_us / answered,
             p50_ms: field("\"latency_us\"", "\"p50\": ")? / 1000.0,
             p99_ms: field("\"latency_us\"", "\"p99\": ")? / 1000.0,
             p999_ms: field("\"latency_us\"", "\"p99_9\": ")? / 1000.0,
@@ -192,6 +199,8 @@ impl Drop for Bench<'_> {
 
 /// The result of a load run.
 pub(crate) struct Loaded {
+    /// Answers, those of the warm-up included.
+    pub(crate) answered: f64,
     /// Requests without an answer, or with an error status.
     pub(crate) failed: f64,
     /// Answers a second.

@@ -28,7 +28,7 @@ pub(super) fn reloads(options: &Options) -> Result<Part, String> {
     // [program][without, with reloads][run]
     let mut p99 = vec![vec![Vec::new(); 2]; BOTH.len()];
     let mut failed = [0.0; 2];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, peer) in BOTH.into_iter().enumerate() {
             let running = peer.start(&bench, &text)?;
             let still = bench.load_that_may_fail(&running, "/fast", &arguments)?;

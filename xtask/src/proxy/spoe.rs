@@ -53,7 +53,8 @@ pub(super) fn spoe(options: &Options) -> Result<Part, String> {
     let (cpu, rates) = in_turn(&bench, &running, "/fast", &["-c", &connections])?;
     let _ = writeln!(
         part.text,
-        "{CONNECTIONS} connections, {SECONDS} s a run; one message with three arguments, one variable, an answer by a rule.\n"
+        "{CONNECTIONS} connections, {} s a run; one message with three arguments, one variable, an answer by a rule.\n",
+        options.seconds(SECONDS)
     );
     let rate: Vec<String> = rates.iter().map(|rates| spread(rates, 0)).collect();
     let _ = writeln!(part.text, "Requests a second: {}.\n", rate.join(" and "));

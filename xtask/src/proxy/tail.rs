@@ -8,7 +8,7 @@ use crate::report::{Options, Part, ratios};
 
 /// The part of haproxy's highest rate at which latencies are measured.
 const LOAD: f64 = 0.7;
-const SECONDS: &str = "5";
+const SECONDS: u32 = 5;
 
 /// `tail`: latencies of an open loop.
 pub(super) fn tail(options: &Options) -> Result<Part, String> {
@@ -21,11 +21,12 @@ pub(super) fn tail(options: &Options) -> Result<Part, String> {
     );
     let running = [Peer::Haproxy.start(&bench, &text)?, Peer::Ours.start(&bench, &text)?];
     let connections = CONNECTIONS.to_string();
+    let seconds = options.seconds(SECONDS).to_string();
     let highest = bench.load(&running[0], "/fast", &["-c", &connections, "-d", "3", "-w", "500ms"])?.rate;
     let rate = format!("{:.0}", highest * LOAD);
-    let arguments = ["-c", &connections, "-r", &rate, "--arrivals", "exponential", "-d", SECONDS, "-w", "500ms"];
+    let arguments = ["-c", &connections, "-r", &rate, "--arrivals", "exponential", "-d", &seconds, "-w", "500ms"];
     let mut results = vec![vec![Vec::new(); BOTH.len()]; 3];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, (peer, program)) in BOTH.iter().zip(&running).enumerate() {
             let loaded = bench.load(program, "/fast", &arguments)?;
             let figures = [loaded.p50_ms, loaded.p99_ms, loaded.p999_ms];
@@ -36,7 +37,7 @@ pub(super) fn tail(options: &Options) -> Result<Part, String> {
     let _ = writeln!(
         part.text,
         "{rate} requests a second are due at random moments, {LOAD} of the {highest:.0} that haproxy reaches; \
-         {CONNECTIONS} connections, {SECONDS} s a run. A latency begins when a request was due.\n"
+         {CONNECTIONS} connections, {seconds} s a run. A latency begins when a request was due.\n"
     );
     let columns = BOTH.map(|peer| peer.name().to_owned());
     part.table("ms", &columns, ["p50", "p99", "p99.9"].into_iter(), &results);

@@ -36,7 +36,7 @@ pub(super) fn apply(options: &Options) -> Result<Part, String> {
     let keys = scaled(options, KEYS);
     let names = ROWS.map(|(name, _)| name);
     let mut results = vec![vec![Vec::new(); REPLICAS.len()]; ROWS.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, peer) in REPLICAS.into_iter().enumerate() {
             for ((name, words), of_row) in ROWS.iter().zip(&mut results) {
                 let rate = measure(options, peer, words, (commands, keys))? / 1e6;

@@ -35,7 +35,7 @@ pub(super) fn cost(options: &Options) -> Result<Part, String> {
         let (pipeline, commands) = COMMANDS[row];
         cpu_of_set(master, *has_replica, options, pipeline, scaled(options, commands))
     };
-    let results = cpu_in_turn(options.runs, &names, &masters, |(master, _)| master.peer.name(), measure)?;
+    let results = cpu_in_turn(options.rounds(), &names, &masters, |(master, _)| master.peer.name(), measure)?;
     let _ = writeln!(
         part.text,
         "{KEYS} keys, 50 connections; the time of all threads of the master, until the replica, Valkey 8.1 on core 1, has \

@@ -16,7 +16,7 @@ use crate::durable::peer::{Server, info};
 use crate::durable::session::Session;
 use crate::report::{Measure, Options, Report};
 
-const REPLICAS: Report = Report { name: "replicas", title: "Replicas and users", parts: PARTS };
+pub(crate) const REPLICAS: Report = Report { name: "replicas", title: "Replicas and users", parts: PARTS };
 
 const PARTS: &[Measure] = &[
     ("sync", sync::sync),

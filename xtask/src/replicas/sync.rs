@@ -28,7 +28,7 @@ pub(super) fn sync(options: &Options) -> Result<Part, String> {
     let keys = scaled(options, KEYS);
     let rows = ["time of the sync, s", "p99 without, ms", "p99, ms", "p99.9 without, ms", "p99.9, ms", "longest, ms"];
     let mut results = vec![vec![Vec::new(); MASTERS.len()]; rows.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, peer) in MASTERS.into_iter().enumerate() {
             let (time_s, without, with) = measure(options, peer, keys)?;
             let figures = [time_s, without.p99_ms, with.p99_ms, without.p999_ms, with.p999_ms, with.max_ms];

@@ -19,7 +19,7 @@ pub(super) fn tracking(options: &Options) -> Result<Part, String> {
     let rows = ["resident memory, bytes", "used_memory, bytes"];
     let mut results = vec![vec![Vec::new(); PEERS.len()]; rows.len()];
     // Memory hardly differs from run to run.
-    for round in 0..options.runs.min(3) {
+    for round in options.rounds().take(3) {
         for (index, peer) in PEERS.into_iter().enumerate() {
             let figures = measure(options, peer, keys)?;
             println!("run {} {:<14} {rows:?}: {figures:.1?}", round + 1, peer.name());

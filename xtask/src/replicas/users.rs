@@ -40,7 +40,7 @@ pub(super) fn users(options: &Options) -> Result<Part, String> {
     }
     let measure =
         |(server, has_users): &(Server, bool), row: usize| cpu_of(server, *has_users, options, ROWS[row], commands);
-    let results = cpu_in_turn(options.runs, &ROWS, &servers, |(server, _)| server.peer.name(), measure)?;
+    let results = cpu_in_turn(options.rounds(), &ROWS, &servers, |(server, _)| server.peer.name(), measure)?;
     let _ = writeln!(
         part.text,
         "{commands} commands of 50 connections in pipelines of {PIPELINE}: of the first user, who may do everything, on a server \

@@ -402,7 +402,7 @@ fn compare(part: &mut Part, bench: &Bench<'_>, text: &str, attacks: &[Attack]) -
     let mut tables = [(); 4].map(|()| Vec::new());
     for by in attacks {
         let mut rows = [(); 4].map(|()| vec![Vec::new(), Vec::new()]);
-        for _ in 0..bench.options.runs {
+        for _ in bench.options.rounds() {
             for (index, peer) in NEWER.into_iter().enumerate() {
                 let Cost { cpu_us, kib, quiet_ms, attacked_ms } = cost(bench, peer, text, by)?;
                 println!(

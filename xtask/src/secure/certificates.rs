@@ -75,7 +75,7 @@ fn directory() -> Result<PathBuf, String> {
 fn load(part: &mut Part, bench: &Bench<'_>, text: &str) -> Result<(), String> {
     let file = bench.file(&text.replace("PORT", "1"))?;
     let mut seconds = vec![Vec::new(), Vec::new()];
-    for _ in 0..bench.options.runs {
+    for _ in bench.options.rounds() {
         for (peer, values) in NEWER.into_iter().zip(&mut seconds) {
             values.push(check_s(peer, bench, &file)?);
             println!("{:<12} {:.3} s to check", peer.name(), values[values.len() - 1]);
@@ -104,7 +104,7 @@ fn exchange(part: &mut Part, bench: &Bench<'_>, text: &str, socket: &Path, direc
     let mut ms = vec![Vec::new(), Vec::new()];
     for (peer, values) in NEWER.into_iter().zip(&mut ms) {
         let _running = peer.start(bench, text)?;
-        for _ in 0..bench.options.runs {
+        for _ in bench.options.rounds() {
             Key::Ecdsa.make("ecdsa-7.example", &new)?;
             let pem = std::fs::read_to_string(&new).map_err(|error| error.to_string())?;
             let started = Instant::now();
@@ -128,7 +128,7 @@ fn reloads(part: &mut Part, bench: &Bench<'_>, text: &str) -> Result<(), String>
     let (mut took, mut quiet, mut worst) = (Vec::new(), Vec::new(), Vec::new());
     let running = Peer::Ours.start(bench, text)?;
     let load = ["-c", "10", "-r", RATE, "-d", "3", "-w", "500ms"];
-    for _ in 0..bench.options.runs {
+    for _ in bench.options.rounds() {
         quiet.push(bench.load(&running, "/", &load)?.max_ms);
         let (loaded, ms) = std::thread::scope(|scope| {
             let loaded = scope.spawn(|| bench.load(&running, "/", &load));

@@ -66,9 +66,10 @@ pub(super) fn handshakes(options: &Options) -> Result<Part, String> {
     let bench = Bench::new(options)?;
     let _ = writeln!(
         part.text,
-        "{} {CONNECTIONS} connections at a time, {SECONDS} s a run, each with one request that `http-request return` \
+        "{} {CONNECTIONS} connections at a time, {} s a run, each with one request that `http-request return` \
          answers; X25519, AES-128-GCM. Resumed: TLS 1.3 psk_dhe_ke, TLS 1.2 by ticket.\n",
-        libraries(&bench)
+        libraries(&bench),
+        options.seconds(SECONDS)
     );
     let full: &[&str] = &[];
     let cases = [

@@ -68,7 +68,7 @@ fn measure(part: &mut Part, bench: &Bench<'_>, cases: &[(&str, String, &[&str], 
              http-request redirect location /ok\n"
         );
         let mut kib = vec![Vec::new(), Vec::new()];
-        for _ in 0..bench.options.runs {
+        for _ in bench.options.rounds() {
             for (peer, values) in NEWER.into_iter().zip(&mut kib) {
                 let value = growth(bench, peer, &text, load)?;
                 println!("{name:<16} {:<12} {value:>6.2} KiB", peer.name());

@@ -13,7 +13,7 @@ mod streams;
 
 use crate::report::{Measure, Report};
 
-const TLS: Report = Report { name: "tls", title: "TLS", parts: TLS_PARTS };
+pub(crate) const TLS: Report = Report { name: "tls", title: "TLS", parts: TLS_PARTS };
 
 const TLS_PARTS: &[Measure] = &[
     ("handshakes", handshakes::handshakes),
@@ -22,12 +22,12 @@ const TLS_PARTS: &[Measure] = &[
     ("certificates", certificates::certificates),
 ];
 
-const H2: Report = Report { name: "h2", title: "HTTP/2", parts: H2_PARTS };
+pub(crate) const H2: Report = Report { name: "h2", title: "HTTP/2", parts: H2_PARTS };
 
 const H2_PARTS: &[Measure] =
     &[("rules", streams::rules), ("proxied", streams::proxied), ("large", streams::large), ("idle", idle::h2)];
 
-const ATTACKS: Report = Report { name: "attacks", title: "Attacks", parts: ATTACKS_PARTS };
+pub(crate) const ATTACKS: Report = Report { name: "attacks", title: "Attacks", parts: ATTACKS_PARTS };
 
 const ATTACKS_PARTS: &[Measure] = &[("halves", attacks::halves), ("floods", attacks::floods)];
 

@@ -34,9 +34,10 @@ fn binds(bench: &Bench<'_>) -> Result<[(&'static str, String); 2], String> {
 fn small(part: &mut Part, bench: &Bench<'_>, answer: &str, wanted: f64) -> Result<(), String> {
     let _ = writeln!(
         part.text,
-        "{} {CONNECTIONS} connections with {STREAMS} streams each, {SECONDS} s a run; five rules and `option httplog` to \
+        "{} {CONNECTIONS} connections with {STREAMS} streams each, {} s a run; five rules and `option httplog` to \
          a UDP socket.\n",
-        libraries(bench)
+        libraries(bench),
+        bench.options.seconds(SECONDS)
     );
     let log = log_reader()?;
     let request = PerUnit { path: "/fast", units: "Requests", unit: "request", wanted };
@@ -70,7 +71,8 @@ pub(super) fn proxied(options: &Options) -> Result<Part, String> {
 pub(super) fn large(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("large", "Downloads");
     let bench = Bench::new(options)?;
-    let _ = writeln!(part.text, "Responses of 1 MiB, {CONNECTIONS} connections, {SECONDS} s a run.\n");
+    let seconds = options.seconds(SECONDS);
+    let _ = writeln!(part.text, "Responses of 1 MiB, {CONNECTIONS} connections, {seconds} s a run.\n");
     let mut results = Vec::new();
     let binds = binds(&bench)?;
     for (name, bind) in &binds {

@@ -62,7 +62,7 @@ pub(super) fn jobs(options: &Options) -> Result<Part, String> {
     let servers: Vec<Server> =
         CASES.iter().map(|case| case.peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
     let mut results = vec![Vec::new(); CASES.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for ((case, server), of_case) in CASES.iter().zip(&servers).zip(&mut results) {
             let cpu_us = cost(server, case)?;
             println!("run {} {} queues {:<24} {cpu_us:.1} µs CPU", round + 1, case.queues, case.peer.name());
@@ -84,6 +84,9 @@ pub(super) fn jobs(options: &Options) -> Result<Part, String> {
         let queues = if case.queues == 1 { "one queue" } else { "two queues" };
         let _ = writeln!(part.text, "| {}, {queues} | {} |", case.peer.name(), spread(values, 1));
     }
+    let rows: Vec<String> = CASES.iter().map(|case| format!("{}, queues: {}", case.peer.name(), case.queues)).collect();
+    let figures: Vec<Vec<Vec<f64>>> = results.iter().map(|runs| vec![runs.clone()]).collect();
+    part.keep("CPU µs per job", &["CPU"], rows.iter().map(String::as_str), &figures);
     let more: Vec<f64> = results[2].iter().zip(&results[1]).map(|(two, one)| two / one).collect();
     let _ = writeln!(part.text, "\nTwo queues on two workers / one on one: {}.", spread(&more, 2));
     part.goal("CPU per job of two queues on two workers / of one on one", "≤ 1.25", median(&more), |ratio| {

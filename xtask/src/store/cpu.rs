@@ -111,7 +111,7 @@ fn alternate(options: &Options, peers: &[Peer], loads: &[Load]) -> Result<Vec<Ve
     let servers: Vec<Server> = peers.iter().map(|peer| peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
     servers.iter().try_for_each(prepare)?;
     let mut results = vec![vec![Vec::new(); peers.len()]; loads.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (load, of_load) in loads.iter().zip(&mut results) {
             for ((peer, server), of_peer) in peers.iter().zip(&servers).zip(of_load) {
                 let cpu_us = load.run(server, options)?;
@@ -192,7 +192,7 @@ pub(super) fn types(options: &Options) -> Result<Part, String> {
         }
     }
     let mut results = vec![vec![Vec::new(); peers.len()]; loads.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (load, of_load) in loads.iter().zip(&mut results) {
             for ((peer, server), of_peer) in peers.iter().zip(&servers).zip(of_load) {
                 let cpu_us = load.run(server, options)?;
@@ -284,7 +284,7 @@ pub(super) fn workers(options: &Options) -> Result<Part, String> {
     let loads = [load("PING", "PING", 1)].into_iter().chain(STRINGS).collect::<Vec<_>>();
     // `[load][servers][run]`.
     let mut results = vec![vec![Vec::new(); servers.len()]; loads.len()];
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (load, of_load) in loads.iter().zip(&mut results) {
             for ((servers, name), runs) in servers.iter().zip(names).zip(of_load) {
                 let cpu_us = load.in_halves(servers, options)?;
@@ -298,6 +298,7 @@ pub(super) fn workers(options: &Options) -> Result<Part, String> {
                   key.\n\n\
                   | CPU µs per command | one worker | two workers | / one | two processes | / one |\n\
                   |---|---|---|---|---|---|\n";
+    part.keep("CPU µs per command", &names, loads.iter().map(|load| load.name), &results);
     for (load, of_load) in loads.iter().zip(&results) {
         let to_one = |runs: &[f64]| runs.iter().zip(&of_load[0]).map(|(runs, one)| runs / one).collect::<Vec<f64>>();
         let [two, apart] = [&of_load[1], &of_load[2]].map(|runs| to_one(runs));
@@ -327,7 +328,7 @@ pub(super) fn hot(options: &Options) -> Result<Part, String> {
     );
     for pipeline in [1, 16] {
         let (mut least, mut most, mut rates) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..options.runs.min(5) {
+        for _ in options.rounds().take(5) {
             let server = Peer::Ours(2).start(&options.program, &[])?;
             let counts = share(&server, pipeline)?;
             let fair = counts.iter().sum::<u64>() as f64 / CLIENTS as f64;
@@ -337,6 +338,9 @@ pub(super) fn hot(options: &Options) -> Result<Part, String> {
         }
         let cells = [spread(&least, 2), spread(&most, 2), spread(&rates, 0)];
         let _ = writeln!(part.text, "| {pipeline} | {} |", cells.join(" | "));
+        let figures = vec![least.clone(), most, rates];
+        let row = format!("pipeline {pipeline}");
+        part.keep("sixteen clients", &["least", "most", "INCR/s"], [row.as_str()].into_iter(), &[figures]);
         let worst = least.iter().copied().fold(f64::INFINITY, f64::min);
         part.goal(&format!("pipeline of {pipeline}: least / share"), "≥ 0.5", worst, |part| part >= 0.5);
     }

@@ -38,19 +38,19 @@ struct Outcome {
 
 pub(super) fn eviction(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("eviction", "Eviction");
-    let runs = options.runs.min(RUNS_MAX);
     let _ = writeln!(
         part.text,
-        "{runs} alternating runs: {KEYS} SETs of 1 KiB into 512 MB, {BATCH} in flight, reads between by Zipf's law ({SKEW}); then {READS} more \
+        "{} alternating runs: {KEYS} SETs of 1 KiB into 512 MB, {BATCH} in flight, reads between by Zipf's law ({SKEW}); then {READS} more \
          reads, where what misses is written again. Hits of all reads of keys that were written once.\n\n\
          | | hits while filling | hits as a cache | refused writes | used / limit | RSS / limit | CPU s |\n\
-         |---|---|---|---|---|---|---|"
+         |---|---|---|---|---|---|---|",
+        options.runs.min(RUNS_MAX)
     );
     for policy in POLICIES {
         let mut of_peer = Vec::new();
         let peers = [Peer::Redis, Peer::Ours(1)];
         let mut results: Vec<Vec<Outcome>> = peers.iter().map(|_| Vec::new()).collect();
-        for run in 0..runs {
+        for run in options.rounds().take(RUNS_MAX) {
             for (peer, outcomes) in peers.iter().zip(&mut results) {
                 let outcome = measure(options, *peer, policy, run as u64)?;
                 println!(
@@ -67,6 +67,11 @@ pub(super) fn eviction(options: &Options) -> Result<Part, String> {
         for (peer, outcomes) in peers.iter().zip(&results) {
             let each = |figure: fn(&Outcome) -> f64| outcomes.iter().map(figure).collect::<Vec<_>>();
             let refused: usize = outcomes.iter().map(|outcome| outcome.refused).sum();
+            let figures: [fn(&Outcome) -> f64; 5] =
+                [|o| o.filling, |o| o.cache, |o| o.used, |o| o.resident, |o| o.cpu_s];
+            let row = format!("{}, {policy}", peer.name());
+            let columns = ["hits while filling", "hits as a cache", "used / limit", "RSS / limit", "CPU s"];
+            part.keep("eviction", &columns, [row.as_str()].into_iter(), &[figures.map(each).to_vec()]);
             let _ = writeln!(
                 part.text,
                 "| {}, {policy} | {} | {} | {refused} | {} | {} | {} |",

@@ -14,8 +14,8 @@ mod stalls;
 
 use crate::report::{Measure, Report};
 
-const STORE: Report = Report { name: "store", title: "The store", parts: PARTS };
-const SCRIPTS: Report = Report { name: "scripts", title: "Scripts", parts: SCRIPT_PARTS };
+pub(crate) const STORE: Report = Report { name: "store", title: "The store", parts: PARTS };
+pub(crate) const SCRIPTS: Report = Report { name: "scripts", title: "Scripts", parts: SCRIPT_PARTS };
 
 const PARTS: &[Measure] = &[
     ("cpu", cpu::cpu),

@@ -59,7 +59,7 @@ fn alternate(options: &Options, peers: &[Peer], scripts: &[Scripted]) -> Result<
     let servers: Vec<Server> = peers.iter().map(|peer| peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
     let empty = vec![vec![Vec::new(); peers.len()]; scripts.len()];
     let (mut cpu, mut real) = (empty.clone(), empty);
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, script) in scripts.iter().enumerate() {
             for (place, (peer, server)) in peers.iter().zip(&servers).enumerate() {
                 let load = script.on(server)?;
@@ -164,7 +164,7 @@ pub(super) fn others(options: &Options) -> Result<Part, String> {
     );
     // `[script][run]`, the first without one.
     let mut seen: Vec<Vec<Seen>> = (0..=LONG.len()).map(|_| Vec::new()).collect();
-    for round in 0..options.runs {
+    for round in options.rounds() {
         for (index, long) in std::iter::once(None).chain(LONG.iter().map(Some)).enumerate() {
             let running = match long {
                 Some(long) => {
@@ -190,6 +190,7 @@ pub(super) fn others(options: &Options) -> Result<Part, String> {
     let (mut p99, mut slowest) = (0.0_f64, 0.0_f64);
     for (runs, name) in seen.iter().zip(std::iter::once("none").chain(LONG.iter().map(|long| long.name))) {
         let (p99s, most) = (figure(runs, |seen| seen.p99_ms), figure(runs, |seen| seen.max_ms));
+        part.keep("ms of a GET", &["p99", "slowest"], [name].into_iter(), &[vec![p99s.clone(), most.clone()]]);
         let _ = writeln!(part.text, "| {name} | {} | {} |", spread(&p99s, 3), spread(&most, 3));
         if name != "none" {
             (p99, slowest) = (p99.max(median(&p99s)), slowest.max(median(&most)));

@@ -4,6 +4,7 @@
 //! that do not apply are `null`.
 
 use hdrhistogram::Histogram;
+use sluicegate_report::quoted;
 
 use super::csv;
 use super::outcome::{Outcome, ProcessTime};
@@ -31,7 +32,7 @@ impl Writer {
         self.out.push_str(&"  ".repeat(self.depth));
         self.is_first = false;
         if !name.is_empty() {
-            self.out.push_str(&string(name));
+            self.out.push_str(&quoted(name));
             self.out.push_str(": ");
         }
     }
@@ -100,7 +101,7 @@ impl Value for Fixed {
 
 impl Value for &str {
     fn write(&self, out: &mut String) {
-        out.push_str(&string(self));
+        out.push_str(&quoted(self));
     }
 }
 
@@ -111,22 +112,6 @@ impl<T: Value> Value for Option<T> {
             None => out.push_str("null"),
         }
     }
-}
-
-fn string(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// Returns the whole document.
@@ -427,7 +412,7 @@ mod tests {
 
     #[test]
     fn strings_and_numbers_are_json() {
-        assert_eq!(string("a\"b\\c\n\x01é"), "\"a\\\"b\\\\c\\n\\u0001é\"");
+        assert_eq!(quoted("a\"b\\c\n\x01é"), "\"a\\\"b\\\\c\\n\\u0001é\"");
         let mut out = String::new();
         f64::INFINITY.write(&mut out);
         1.5f64.write(&mut out);

@@ -12,7 +12,7 @@
 //! | `progress`, `screen` | lines that show the progress, and a view of the terminal |
 //! | `run`, `reconnect` | threads, signals, a run and the cost of connections |
 //! | `capacity` | the search for the highest rate and the limit that was reached |
-//! | `compare`, `document` | comparisons with confidence intervals; JSON of earlier runs |
+//! | `compare` | comparisons with confidence intervals |
 //! | `ask`, `cluster` | commands asked of a server before a run; the nodes of a cluster |
 //! | `distribution` | latencies in steps |
 //! | `face`, `gobench`, `memtier`, `redis_benchmark` | command lines and reports of other load generators, over the same engine |
@@ -29,7 +29,6 @@ mod console;
 mod cpu;
 mod csv;
 mod distribution;
-mod document;
 mod face;
 mod gobench;
 mod http;

@@ -9,6 +9,8 @@ use super::plan::{Plan, ProtocolPlan};
 use super::reactor::Tick;
 use super::stats::{ConnectFault, Faults, RequestFault, TlsStats};
 
+pub(super) use sluicegate_report::time;
+
 /// The quantiles of the reports, each with its name in the text, its name in JSON and its value.
 pub(super) const QUANTILES: [(&str, &str, f64); 8] = [
     ("p50", "p50", 0.5),
@@ -20,22 +22,6 @@ pub(super) const QUANTILES: [(&str, &str, f64); 8] = [
     ("p99.99", "p99_99", 0.9999),
     ("p99.999", "p99_999", 0.99999),
 ];
-
-/// Returns a time with three significant digits, in the unit that suits it.
-pub(super) fn time(ns: u64) -> String {
-    let value = ns as f64;
-    let (value, unit) = match ns {
-        0..1_000 => return format!("{ns} ns"),
-        1_000..1_000_000 => (value / 1e3, "µs"),
-        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
-        _ => (value / 1e9, "s"),
-    };
-    match value {
-        ..10.0 => format!("{value:.2} {unit}"),
-        ..100.0 => format!("{value:.1} {unit}"),
-        _ => format!("{value:.0} {unit}"),
-    }
-}
 
 pub(super) fn amount(bytes: f64) -> String {
     match bytes {

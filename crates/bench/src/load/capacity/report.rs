@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use sluicegate_report::{Axis, Chart, Line, Picture, Scale, Unit};
+
 use super::probe::Kind;
 use super::{ERRORS, FLAT, Found, SLOW, Step};
 use crate::load::json::{self, Writer};
-use crate::load::picture::{Axis, Chart, Line, Picture, Scale, Unit};
 use crate::load::text::time;
 
 /// The version of the document's schema.

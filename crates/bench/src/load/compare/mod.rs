@@ -10,13 +10,14 @@ mod bootstrap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use sluicegate_report::{Axis, Chart, Line, Picture, Scale, Unit, Value};
+
 use super::arguments::read_file;
 use super::console::{Console, print};
-use super::document::Value;
 use super::json;
 use super::outcome::Outcome;
 use super::output;
-use super::picture::{self, Axis, Chart, Line, Picture, Scale, Unit};
+use super::picture;
 use super::plan::{Comparison, Destination, Versus};
 use super::text::time;
 use super::{csv, run};

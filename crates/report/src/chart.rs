@@ -6,10 +6,10 @@
 
 use std::fmt::Write as _;
 
-use crate::load::text::time;
+use crate::time::time;
 
-pub(super) const WIDTH: f64 = 420.0;
-pub(super) const HEIGHT: f64 = 250.0;
+pub(crate) const WIDTH: f64 = 420.0;
+pub(crate) const HEIGHT: f64 = 250.0;
 
 /// The edges of the plot within the chart.
 const LEFT: f64 = 52.0;
@@ -25,9 +25,10 @@ const MARKS: f64 = 5.0;
 
 /// How values become places.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// From 0 on.
     Linear,
+    /// By powers of ten.
     Log,
     /// Of quantiles: each further nine has the same length.
     Nines,
@@ -35,41 +36,55 @@ pub(crate) enum Scale {
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Unit {
+pub enum Unit {
+    /// With `k` and `M` for thousands and millions.
     Number,
+    /// In the unit that suits it.
     Microseconds,
+    /// A number of seconds.
     Seconds,
+    /// A part of 1, in per cent.
     Quantile,
 }
 
 /// An axis.
 #[derive(Clone, Debug)]
-pub(crate) struct Axis {
-    pub(crate) title: String,
-    pub(crate) scale: Scale,
-    pub(crate) unit: Unit,
+pub struct Axis {
+    /// Its name below the plot.
+    pub title: String,
+    /// How values become places.
+    pub scale: Scale,
+    /// How marks are written.
+    pub unit: Unit,
 }
 
 /// A line with its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// Its name in the legend.
+    pub name: String,
+    /// Values of both axes.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// A chart.
 #[derive(Clone, Debug)]
-pub(crate) struct Chart {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) lines: Vec<Line>,
+pub struct Chart {
+    /// The heading.
+    pub title: String,
+    /// The axis from left to right.
+    pub x: Axis,
+    /// The axis from bottom to top.
+    pub y: Axis,
+    /// The first is on top.
+    pub lines: Vec<Line>,
     /// A place on the x axis with its name.
-    pub(crate) mark: Option<(f64, String)>,
+    pub mark: Option<(f64, String)>,
 }
 
 impl Axis {
-    pub(crate) fn new(title: &str, scale: Scale, unit: Unit) -> Axis {
+    /// Returns an axis.
+    pub fn new(title: &str, scale: Scale, unit: Unit) -> Axis {
         Axis { title: title.to_owned(), scale, unit }
     }
 
@@ -149,7 +164,7 @@ fn short(text: &str) -> String {
 }
 
 /// Returns text in which the characters of markup are escaped.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -166,7 +181,7 @@ pub(super) fn escaped(text: &str) -> String {
 
 impl Chart {
     /// Returns the chart as an SVG element, `top` below that of the document.
-    pub(super) fn svg(&self, top: Option<f64>) -> String {
+    pub(crate) fn svg(&self, top: Option<f64>) -> String {
         let place = top.map_or(String::new(), |top| format!(" y=\"{top}\" width=\"{WIDTH}\" height=\"{HEIGHT}\""));
         let mut out = format!(
             "<svg{place} viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{0}\" xmlns=\"http://www.w3.org/2000/svg\">\n\

@@ -1,18 +1,25 @@
-//! JSON documents read back: the reports of earlier runs.
+//! JSON documents: the reports of earlier runs read back, and results of benchmarks kept.
 //!
 //! Limits: [`MAX_DEPTH`] levels; the size is that of the file, which its reader bounds. A document that is not JSON is an error
 //! with its place.
+
+use std::fmt;
 
 /// The maximum number of nested arrays and objects.
 const MAX_DEPTH: usize = 32;
 
 /// A value of a document.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub enum Value {
+    /// `null`
     Null,
+    /// `true` or `false`
     Bool(bool),
+    /// Any number
     Number(f64),
+    /// A string
     Text(String),
+    /// An array
     List(Vec<Value>),
     /// Fields in their order.
     Object(Vec<(String, Value)>),
@@ -20,15 +27,21 @@ pub(super) enum Value {
 
 impl Value {
     /// Reads a document.
-    pub(super) fn read(text: &str) -> Result<Value, String> {
+    ///
+    /// # Errors
+    /// The line, and what is expected there.
+    pub fn read(text: &str) -> Result<Value, String> {
         let mut reader = Reader { text, at: 0 };
         let value = reader.value(0)?;
         reader.blank();
         if reader.at < text.len() { Err(reader.error("the end")) } else { Ok(value) }
     }
 
-    /// Returns the field at a path: names with dots between them.
-    pub(super) fn at(&self, path: &str) -> Option<&Value> {
+    /// Returns the field at a path: names with dots between them, or none for the value itself.
+    pub fn at(&self, path: &str) -> Option<&Value> {
+        if path.is_empty() {
+            return Some(self);
+        }
         path.split('.').try_fold(self, |value, name| match value {
             Value::Object(fields) => fields.iter().find(|(known, _)| known == name).map(|(_, value)| value),
             _ => None,
@@ -36,7 +49,7 @@ impl Value {
     }
 
     /// Returns the number at a path.
-    pub(super) fn number(&self, path: &str) -> Option<f64> {
+    pub fn number(&self, path: &str) -> Option<f64> {
         match self.at(path)? {
             Value::Number(number) => Some(*number),
             _ => None,
@@ -44,7 +57,7 @@ impl Value {
     }
 
     /// Returns the text at a path.
-    pub(super) fn text(&self, path: &str) -> Option<&str> {
+    pub fn text(&self, path: &str) -> Option<&str> {
         match self.at(path)? {
             Value::Text(text) => Some(text),
             _ => None,
@@ -52,12 +65,88 @@ impl Value {
     }
 
     /// Returns the elements of the list at a path; none if there is no list.
-    pub(super) fn list(&self, path: &str) -> &[Value] {
+    pub fn list(&self, path: &str) -> &[Value] {
         match self.at(path) {
             Some(Value::List(elements)) => elements,
             _ => &[],
         }
     }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<f64> for Value {
+    /// A number that is not finite is `null`.
+    fn from(number: f64) -> Value {
+        if number.is_finite() { Value::Number(number) } else { Value::Null }
+    }
+}
+
+impl fmt::Display for Value {
+    /// Writes the document, with a field of an object, an object or a list in a list on a line each.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, 0)
+    }
+}
+
+impl Value {
+    fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        let line = |f: &mut fmt::Formatter<'_>, depth: usize| write!(f, "\n{}", "  ".repeat(depth));
+        match self {
+            Value::Null => f.write_str("null"),
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Number(number) => write!(f, "{number}"),
+            Value::Text(text) => f.write_str(&quoted(text)),
+            Value::Object(fields) => {
+                f.write_str("{")?;
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    f.write_str(if index > 0 { "," } else { "" })?;
+                    line(f, depth + 1)?;
+                    write!(f, "{}: ", quoted(name))?;
+                    value.write(f, depth + 1)?;
+                }
+                line(f, depth)?;
+                f.write_str("}")
+            }
+            Value::List(elements) => {
+                let is_nested = elements.iter().any(|value| matches!(value, Value::Object(_) | Value::List(_)));
+                f.write_str("[")?;
+                for (index, value) in elements.iter().enumerate() {
+                    f.write_str(if index > 0 { "," } else { "" })?;
+                    match is_nested {
+                        true => line(f, depth + 1)?,
+                        false => f.write_str(if index > 0 { " " } else { "" })?,
+                    }
+                    value.write(f, depth + 1)?;
+                }
+                if is_nested {
+                    line(f, depth)?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+/// Returns text as a JSON string.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }
 
 struct Reader<'a> {
@@ -214,12 +303,35 @@ mod tests {
     }
 
     #[test]
+    fn documents_are_written_and_read_back() {
+        let field = |name: &str, value| (name.to_owned(), value);
+        let list = |values: &[f64]| Value::List(values.iter().copied().map(Value::from).collect());
+        let value = Value::Object(vec![
+            field("text", Value::from("a \"b\"\n\u{1}")),
+            field("runs", list(&[1.0, 2.25, -3e-7])),
+            field("rows", Value::List(vec![list(&[1.0]), list(&[]), Value::Bool(true)])),
+            field("none", Value::from(f64::NAN)),
+        ]);
+        let text = value.to_string();
+        assert_eq!(
+            text,
+            "{\n  \"text\": \"a \\\"b\\\"\\n\\u0001\",\n  \"runs\": [1, 2.25, -0.0000003],\n  \"rows\": [\n    [1],\n    \
+             [],\n    true\n  ],\n  \"none\": null\n}"
+        );
+        assert_eq!(Value::read(&text).unwrap(), value);
+    }
+
+    #[test]
     fn fuzz_documents() {
-        let mut random = super::super::random::Random::new(9);
+        let mut random = 9_u64;
         let mut draw = |text: &str| {
             let chars: Vec<char> = text.chars().collect();
-            let len = random.below(30);
-            (0..len).map(|_| chars[random.below(chars.len() as u64) as usize]).collect::<String>()
+            let mut below = |bound: u64| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) % bound
+            };
+            let len = below(30);
+            (0..len).map(|_| chars[below(chars.len() as u64) as usize]).collect::<String>()
         };
         for _ in 0..50_000 {
             let _ = Value::read(&draw("{}[]\",:\\u019.-etrulnfaé \n"));

@@ -1,30 +1,13 @@
 //! Reports with pictures: a page (`--html`) and charts alone (`--svg`).
 
-mod chart;
-mod page;
-
-pub(super) use chart::{Axis, Chart, Line, Scale, Unit};
-
 use hdrhistogram::Histogram;
+use sluicegate_report::{Axis, Chart, Line, Picture, Scale, Unit};
 
 use super::outcome::Outcome;
 use super::plan::{Pictures, Plan};
 use super::stats::Second;
 use super::text::{self, time};
 use super::{csv, output};
-
-/// What the documents show.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Picture {
-    pub(super) title: String,
-    pub(super) subtitle: String,
-    pub(super) warnings: Vec<String>,
-    /// Figures with their names.
-    pub(super) facts: Vec<(String, String)>,
-    pub(super) charts: Vec<Chart>,
-    /// The report as text.
-    pub(super) text: String,
-}
 
 /// Writes the files that are wanted.
 pub(super) fn write(pictures: &Pictures, picture: impl FnOnce() -> Picture) -> Result<(), String> {
@@ -33,10 +16,10 @@ pub(super) fn write(pictures: &Pictures, picture: impl FnOnce() -> Picture) -> R
     }
     let picture = picture();
     if let Some(path) = &pictures.html {
-        output::write(path, &page::html(&picture))?;
+        output::write(path, &sluicegate_report::html(&picture))?;
     }
     if let Some(path) = &pictures.svg {
-        output::write(path, &page::svg(&picture))?;
+        output::write(path, &sluicegate_report::svg(&picture))?;
     }
     Ok(())
 }
@@ -135,36 +118,5 @@ pub(super) fn percentiles(curves: &[(&str, &Histogram<u64>)]) -> Chart {
         y: Axis::new("", Scale::Log, Unit::Microseconds),
         lines: curves.iter().filter(|(_, latency)| !latency.is_empty()).map(line).collect(),
         mark: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn documents_refer_to_nothing() {
-        let chart = Chart {
-            title: "t".to_owned(),
-            x: Axis::new("x", Scale::Linear, Unit::Number),
-            y: Axis::new("", Scale::Linear, Unit::Number),
-            lines: vec![Line { name: "<script>".to_owned(), points: vec![(0.0, 1.0), (1.0, 2.0)] }],
-            mark: None,
-        };
-        let picture = Picture {
-            title: "a \"b\" <c>".to_owned(),
-            facts: vec![("rate".to_owned(), "1/s".to_owned())],
-            warnings: vec!["<b>".to_owned()],
-            charts: vec![chart.clone(), chart],
-            text: "x < y & z\x1b".to_owned(),
-            ..Picture::default()
-        };
-        for text in [page::html(&picture), page::svg(&picture)] {
-            // Names of namespaces are the only addresses.
-            assert_eq!(text.matches("http").count(), text.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
-            assert!(!text.contains("<script") && !text.contains("url(") && !text.contains('\x1b'), "{text}");
-            assert!(text.contains("prefers-color-scheme:dark") && text.matches("<path class=\"line c0\"").count() == 4);
-        }
-        assert!(page::html(&picture).contains("<p class=\"warning\">&lt;b&gt;</p>"));
     }
 }

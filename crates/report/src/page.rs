@@ -4,8 +4,24 @@
 
 use std::fmt::Write as _;
 
-use super::Picture;
-use super::chart::{HEIGHT, WIDTH, escaped};
+use crate::chart::{Chart, HEIGHT, WIDTH, escaped};
+
+/// What the documents show.
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    /// The heading.
+    pub title: String,
+    /// The line below it.
+    pub subtitle: String,
+    /// What the reader must know first.
+    pub warnings: Vec<String>,
+    /// Figures with their names.
+    pub facts: Vec<(String, String)>,
+    /// In their order.
+    pub charts: Vec<Chart>,
+    /// The report as text.
+    pub text: String,
+}
 
 /// Lines, marks and texts of charts.
 const CHARTS: &str = "\
@@ -34,7 +50,7 @@ pre{overflow-x:auto;border:1px solid var(--grid);border-radius:8px;padding:10px;
 ";
 
 /// Returns the page.
-pub(crate) fn html(picture: &Picture) -> String {
+pub fn html(picture: &Picture) -> String {
     let title = escaped(&picture.title);
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -62,7 +78,7 @@ pub(crate) fn html(picture: &Picture) -> String {
 }
 
 /// Returns the charts below each other as a picture.
-pub(crate) fn svg(picture: &Picture) -> String {
+pub fn svg(picture: &Picture) -> String {
     let height = 28.0 + HEIGHT * picture.charts.len() as f64;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\">\n\
@@ -75,4 +91,36 @@ pub(crate) fn svg(picture: &Picture) -> String {
     }
     out.push_str("</svg>\n");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Axis, Line, Scale, Unit};
+
+    #[test]
+    fn documents_refer_to_nothing() {
+        let chart = Chart {
+            title: "t".to_owned(),
+            x: Axis::new("x", Scale::Linear, Unit::Number),
+            y: Axis::new("", Scale::Linear, Unit::Number),
+            lines: vec![Line { name: "<script>".to_owned(), points: vec![(0.0, 1.0), (1.0, 2.0)] }],
+            mark: None,
+        };
+        let picture = Picture {
+            title: "a \"b\" <c>".to_owned(),
+            facts: vec![("rate".to_owned(), "1/s".to_owned())],
+            warnings: vec!["<b>".to_owned()],
+            charts: vec![chart.clone(), chart],
+            text: "x < y & z\x1b".to_owned(),
+            ..Picture::default()
+        };
+        for text in [html(&picture), svg(&picture)] {
+            // Names of namespaces are the only addresses.
+            assert_eq!(text.matches("http").count(), text.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
+            assert!(!text.contains("<script") && !text.contains("url(") && !text.contains('\x1b'), "{text}");
+            assert!(text.contains("prefers-color-scheme:dark") && text.matches("<path class=\"line c0\"").count() == 4);
+        }
+        assert!(html(&picture).contains("<p class=\"warning\">&lt;b&gt;</p>"));
+    }
 }
