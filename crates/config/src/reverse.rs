@@ -11,6 +11,8 @@ use crate::model::{
 
 /// Checks everything that belongs to reverse HTTP.
 pub(crate) fn check(config: &Config, diagnostics: &mut Diagnostics) {
+    // After an error a server may seem to be missing.
+    let whole = !diagnostics.has_errors();
     check_rings(config, diagnostics);
     for proxy in &config.proxies {
         for server in proxy.servers.iter().filter(|server| server.is_reverse()) {
@@ -25,7 +27,7 @@ pub(crate) fn check(config: &Config, diagnostics: &mut Diagnostics) {
         {
             let BindAddress::Reverse(server) = address else { continue };
             experimental(config, at, &format!("'bind' : Address 'rhttp@{server}'"), diagnostics);
-            if proxy.disabled {
+            if proxy.disabled || !whole {
                 continue;
             }
             if let Err(message) = check_bind(config, server) {
@@ -35,6 +37,9 @@ pub(crate) fn check(config: &Config, diagnostics: &mut Diagnostics) {
         for rule in &proxy.tcp_request_session {
             let Action::AttachServer(attach) = &rule.action else { continue };
             experimental(config, &rule.at, "'attach-srv' action", diagnostics);
+            if !whole {
+                continue;
+            }
             if let Err(message) = check_attach(config, proxy, attach) {
                 diagnostics.error(attach.at.clone(), format!("Proxy '{}': attach-srv rule{message}", proxy.name));
             }

@@ -87,10 +87,22 @@ pub(crate) fn addresses(running: &Running) -> Vec<(&Arc<ProxyRun>, Vec<Keyed<'_>
     for proxy in running.proxies.iter().filter(|proxy| !proxy.config.disabled) {
         let binds = &proxy.config.binds;
         let keyed = numbered(binds).into_iter();
-        let keyed = keyed.map(|(index, address, id)| (index, address, id, key_of(&binds[index], address, &mut seen)));
+        let keyed = keyed.map(|(index, address, id)| {
+            let key = key_of(&binds[index], address, &mut seen);
+            // Connections to another place are no continuation.
+            let place = reverse_place(running, address);
+            (index, address, id, place.map_or(key.clone(), |place| format!("{key} {place}").into()))
+        });
         all.push((proxy, keyed.collect()));
     }
     all
+}
+
+/// Returns the address of the server of an `rhttp@` address, as a text to compare.
+fn reverse_place(running: &Running, address: &BindAddress) -> Option<String> {
+    let BindAddress::Reverse(name) = address else { return None };
+    let (_, server) = running.server_named(name)?;
+    Some(format!("{:?}", server.config.address))
 }
 
 /// Returns the figures that a listener of the configuration will have; [`None`] if it is none with figures of its own.

@@ -2,7 +2,8 @@
 //! these like accepted ones.
 //!
 //! Each worker keeps its share of the `nbconn` connections, one after the other: the next is opened when there is room in
-//! the share, and after a failed attempt a second later. The shares outlive configurations together with the sessions, so
+//! the share, and after a failed attempt a second later; a server that closes connections at once gets no more of them in a
+//! second than the share has places. The shares outlive configurations together with the sessions, so
 //! that a configuration that replaces another opens no connection that a session continues; a session that announces its
 //! end leaves its share at once, so that another connection takes its place meanwhile.
 //!
@@ -10,10 +11,11 @@
 //! settings; the frontend's log has a line when the attempts begin, when they fail for the first time, and when all
 //! connections are there.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluicegate_wire::http2;
 
@@ -37,10 +39,14 @@ pub(super) async fn keep(worker: Rc<Worker>, listener: Arc<Listener>, reverse: A
     let running = worker.running.clone();
     let Some((proxy, server)) = running.server_named(&reverse.server) else { return };
     note(&worker, &listener, &reverse, Stage::Begun);
+    let mut opened_at = VecDeque::new();
     let mut gate = listener.proxy.frontend.watch_gate();
     while worker.phase() == Phase::Serving && *gate.borrow_and_update() != Gate::Shut {
         let connecting = async {
             let share = Share::take(&reverse, worker.index).await;
+            if let Some(pause) = pause(&mut opened_at, share.places()) {
+                tokio::time::sleep(pause).await;
+            }
             (share, open(&worker, &listener, proxy, server).await)
         };
         let (share, opened) = tokio::select! {
@@ -49,6 +55,7 @@ pub(super) async fn keep(worker: Rc<Worker>, listener: Arc<Listener>, reverse: A
         };
         match opened {
             Some((front, wire)) => {
+                opened_at.push_back(Instant::now());
                 let slots = slots(&worker, &listener, share).await;
                 worker.figures().sessions.add(1);
                 let session = Session::reversed(&worker, front, slots);
@@ -64,6 +71,16 @@ pub(super) async fn keep(worker: Rc<Worker>, listener: Arc<Listener>, reverse: A
             }
         }
     }
+}
+
+/// Returns how long to wait before another connection is opened. `opened_at` has the times of the last ones, of which as
+/// many as there are places are kept.
+fn pause(opened_at: &mut VecDeque<Instant>, places: usize) -> Option<Duration> {
+    while opened_at.len() > places {
+        opened_at.pop_front();
+    }
+    let first = opened_at.front().filter(|_| opened_at.len() == places)?;
+    PAUSE.checked_sub(first.elapsed()).filter(|pause| !pause.is_zero())
 }
 
 /// Opens a connection, and waits until the server has sent its settings.
@@ -124,4 +141,25 @@ fn note(worker: &Worker, listener: &Listener, reverse: &Reverse, stage: Stage) {
     let config = &listener.proxy.config;
     let line = format!("preconnect {}::{}: {what}", config.name, reverse.server);
     worker.running.logger.send(&config.log, severity, line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_do_not_last_are_opened_slowly() {
+        let (now, long_ago) = (Instant::now(), Instant::now().checked_sub(PAUSE).expect("a clock that has run"));
+        for (opened_at, places, pauses) in [
+            (vec![], 1, false),
+            (vec![now], 1, true),
+            (vec![long_ago], 1, false),
+            (vec![now], 2, false),
+            (vec![long_ago, now], 2, false),
+            (vec![long_ago, now, now], 2, true),
+        ] {
+            let mut opened_at = VecDeque::from(opened_at);
+            assert_eq!(pause(&mut opened_at, places).is_some(), pauses, "{opened_at:?} of {places}");
+        }
+    }
 }

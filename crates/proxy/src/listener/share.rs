@@ -70,6 +70,11 @@ impl Share {
         Share { reverse: reverse.clone(), worker }
     }
 
+    /// Returns the number of places of this worker.
+    pub(super) fn places(&self) -> usize {
+        self.reverse.shares[self.worker].max().unwrap_or(0) as usize
+    }
+
     /// Moves to the connections of another configuration, which has room for it or not.
     pub(super) fn follow(&mut self, to: &Arc<Reverse>) {
         if !Arc::ptr_eq(&self.reverse, to) {

@@ -53,7 +53,7 @@ pub use connection::ServerConnection;
 pub(crate) use connection::{Lease, Link, connect, keepalive};
 pub use event::{AdminFlags, Cause, CheckFacts, Detail, ServerEvent, Stage, Subject};
 pub use h2::StreamFacts;
-pub(crate) use h2::attached::Attached;
+pub(crate) use h2::attached::{Attached, open_connections as attached_connections};
 pub(crate) use h2::{Connections as Http2Connections, State as Http2State, Stream as Http2Stream};
 pub use header::Headers;
 pub use health::{CheckReport, Health};

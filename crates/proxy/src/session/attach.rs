@@ -11,7 +11,7 @@ use sluicegate_wire::http2;
 
 use super::{Session, h2};
 use crate::mux::h2::poll_greeting;
-use crate::server::Attached;
+use crate::server::{Attached, attached_connections};
 use crate::stream::Attaching;
 
 /// Gives the session's connection to the server, or ends it.
@@ -28,7 +28,8 @@ pub(super) async fn serve(session: &mut Session, attaching: Attaching) {
     // The configuration may have changed meanwhile.
     let worker = worker.newer().unwrap_or(worker);
     let Some((backend, server)) = worker.running.server_named(&attaching.server) else { return };
-    if backend.config.http_reuse == HttpReuse::Never {
+    let has_room = worker.running.process.sessions.leaves(attached_connections());
+    if backend.config.http_reuse == HttpReuse::Never || !has_room {
         return;
     }
     let Some(front) = session.front.take() else { return };

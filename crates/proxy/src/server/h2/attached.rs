@@ -10,12 +10,13 @@
 //! configuration that ends asks servers to connect again ([`Connections::retire_attached`]).
 //!
 //! **Limits** are those of the server's pool: `pool-max-conn`, `max-reuse`, and `pool-purge-delay`, after which a
-//! connection is closed if there are more than requests have used at once lately; the last one stays.
+//! connection is closed if there are more than requests have used at once lately; the last one stays. Together with the
+//! sessions of the process they are at most as many as its `maxconn` ([`open_connections`]).
 
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -64,6 +65,14 @@ impl Attachments {
     }
 }
 
+/// The connections of the process that servers have opened.
+static OPEN: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the number of connections of the process that servers have opened.
+pub(crate) fn open_connections() -> u32 {
+    OPEN.load(Ordering::Relaxed)
+}
+
 /// The place of a connection among [`Attachments`].
 pub(super) struct Place {
     server: Arc<ServerShared>,
@@ -73,6 +82,7 @@ pub(super) struct Place {
 impl Place {
     fn take(server: &Arc<ServerShared>, label: Option<&Arc<[u8]>>) -> Place {
         let key = label.map_or(&[][..], |label| label);
+        OPEN.fetch_add(1, Ordering::Relaxed);
         *server.attached.counts.lock().entry(key.into()).or_default() += 1;
         Place { server: server.clone(), label: label.cloned() }
     }
@@ -94,6 +104,7 @@ impl Drop for Place {
             }
         }
         drop(counts);
+        OPEN.fetch_sub(1, Ordering::Relaxed);
         self.tell();
     }
 }
