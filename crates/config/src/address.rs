@@ -39,10 +39,12 @@ enum Prefixed<'a> {
     Unix(&'a str),
     Abstract(AbstractName),
     Fd(&'a str),
+    /// The server of `rhttp@`, which HAProxy ignores on `server` lines.
+    Reverse(&'a str),
 }
 
 /// HAProxy's prefixes that are not supported yet.
-const LATER: &[&str] = &["udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring"];
+const LATER: &[&str] = &["udp", "udp4", "udp6", "sockpair", "mptcp", "mptcp4", "mptcp6", "ring"];
 
 fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
     if text.starts_with('/') {
@@ -55,6 +57,7 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
         "unix" | "uxst" => Ok(Prefixed::Unix(rest)),
         "abns" | "abnsz" => abstract_name(rest, name == "abnsz", offset).map(Prefixed::Abstract),
         "fd" => Ok(Prefixed::Fd(rest)),
+        "rhttp" => Ok(Prefixed::Reverse(rest)),
         "ip" | "tcp" => Ok(Prefixed::Inet(Family::Any, rest)),
         "ipv4" | "tcp4" => Ok(Prefixed::Inet(Family::V4, rest)),
         "ipv6" | "tcp6" => Ok(Prefixed::Inet(Family::V6, rest)),
@@ -69,7 +72,7 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
         name => fail(
             offset,
             format!("unknown address family '{name}@'"),
-            Some("families are ipv4@, ipv6@, unix@, abns@, abnsz@ and fd@"),
+            Some("families are ipv4@, ipv6@, unix@, abns@, abnsz@, fd@ and rhttp@"),
         ),
     }
 }
@@ -148,6 +151,10 @@ pub(crate) fn bind(text: &str) -> Result<Vec<BindAddress>, AddressError> {
         }
         offset += one.len() + 1;
     }
+    let reverse = found.iter().filter(|address| matches!(address, BindAddress::Reverse(_))).count();
+    if reverse > 0 && reverse < found.len() {
+        return fail(0, "Cannot mix reverse HTTP bind with others.", None);
+    }
     Ok(found)
 }
 
@@ -166,6 +173,10 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
         }
         Prefixed::Fd(number) => {
             found.push(BindAddress::Fd(fd(number, offset)?));
+            return Ok(());
+        }
+        Prefixed::Reverse(server) => {
+            found.push(BindAddress::Reverse(server.into()));
             return Ok(());
         }
         Prefixed::Inet(family, rest) => (family, rest),
@@ -206,6 +217,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
         Prefixed::Unix(path) => return Ok(ServerAddress::Unix(unix(path, 0)?)),
         Prefixed::Abstract(name) => return Ok(ServerAddress::Abstract(name)),
         Prefixed::Fd(_) => return fail(0, "a server can't be an inherited descriptor", None),
+        Prefixed::Reverse(_) => return fail(0, "'rhttp@' is an address of 'server' and 'bind' lines only", None),
         Prefixed::Inet(family, rest) => (family, rest),
     };
     // An address without a port may be an IPv6 address without brackets, whose colons do not separate a port.
@@ -289,6 +301,10 @@ const DATAGRAMS: [(&str, &str); 5] =
 
 /// Parses the address of `server`, and whether it gets datagrams.
 pub(crate) fn server_or_datagram(text: &str) -> Result<(ServerAddress, bool), AddressError> {
+    if text.starts_with("rhttp@") {
+        // As in HAProxy, whatever follows has no meaning.
+        return Ok((ServerAddress::Reverse, false));
+    }
     match DATAGRAMS.iter().find_map(|(prefix, family)| Some((*family, text.strip_prefix(prefix)?))) {
         Some((family, rest)) => Ok((server(&format!("{family}{rest}"))?, true)),
         None => Ok((server(text)?, false)),

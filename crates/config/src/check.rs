@@ -9,6 +9,7 @@ use crate::model::{
     AclRef, Action, BackendName, Balance, BandwidthLimit, CheckProtocol, Config, DataKind, Filter, HashKey, LogLine,
     Mode, Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
 };
+use crate::reverse;
 use crate::suggest;
 use crate::track;
 
@@ -36,6 +37,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     limits(config, diagnostics);
     stick_data(config);
     filter_tables(&config.proxies, diagnostics);
+    reverse::check(config, diagnostics);
     track::resolve(config, diagnostics);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);

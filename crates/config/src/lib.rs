@@ -39,6 +39,7 @@ mod names;
 mod pattern;
 mod position;
 mod reference;
+mod reverse;
 mod section;
 mod source;
 mod suggest;

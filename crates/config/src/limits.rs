@@ -16,6 +16,8 @@ pub const DIAGNOSTICS: usize = 1000;
 pub const CONVERTERS: usize = 64;
 /// Addresses that one `bind` line may expand to (port ranges and lists).
 pub const BIND_ADDRESSES: usize = 65536;
+/// Connections that one `rhttp@` address of a `bind` line keeps (`nbconn`).
+pub const REVERSE_CONNECTIONS: u32 = 4096;
 /// Bytes of the files that `-f`, `file` and `lf-file` read, each.
 pub const FILE_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of a map or ACL file.

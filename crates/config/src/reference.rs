@@ -43,7 +43,8 @@ pub fn reference() -> String {
         out,
         "\n## Sections `defaults`, `frontend`, `backend` and `listen`\n\n\
          `defaults [NAME] [from NAME]`, `frontend|backend|listen NAME [from NAME]`. A proxy starts from the nearest \
-         `defaults` above it, or from the one it names. `no option …` disables an option, `no log` removes all log targets.\n\n"
+         `defaults` above it, or from the one it names. `no option …` disables an option, `no log` removes all log targets. \
+         Servers that connect to the proxy are the subject of [reverse HTTP](reverse-http.md).\n\n"
     );
     let mut proxies: Vec<&Item> = all
         .iter()

@@ -12,6 +12,8 @@
 //! none, it waits until a session ends, or a tenth of a second.
 
 pub(crate) mod accept;
+mod reverse;
+mod share;
 mod sockets;
 mod state;
 
@@ -29,6 +31,7 @@ use socket2::SockRef;
 use crate::counters::Figures;
 use crate::process::Limit;
 use crate::running::{ProxyRun, Running};
+use share::Reverse;
 use sockets::set_up;
 pub use sockets::{ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, user_id};
 use state::key_of;
@@ -84,10 +87,22 @@ pub(crate) fn addresses(running: &Running) -> Vec<(&Arc<ProxyRun>, Vec<Keyed<'_>
     for proxy in running.proxies.iter().filter(|proxy| !proxy.config.disabled) {
         let binds = &proxy.config.binds;
         let keyed = numbered(binds).into_iter();
-        let keyed = keyed.map(|(index, address, id)| (index, address, id, key_of(&binds[index], address, &mut seen)));
+        let keyed = keyed.map(|(index, address, id)| {
+            let key = key_of(&binds[index], address, &mut seen);
+            // Connections to another place are no continuation.
+            let place = reverse_place(running, address);
+            (index, address, id, place.map_or(key.clone(), |place| format!("{key} {place}").into()))
+        });
         all.push((proxy, keyed.collect()));
     }
     all
+}
+
+/// Returns the address of the server of an `rhttp@` address, as a text to compare.
+fn reverse_place(running: &Running, address: &BindAddress) -> Option<String> {
+    let BindAddress::Reverse(name) = address else { return None };
+    let (_, server) = running.server_named(name)?;
+    Some(format!("{:?}", server.config.address))
 }
 
 /// Returns the figures that a listener of the configuration will have; [`None`] if it is none with figures of its own.
@@ -124,7 +139,8 @@ pub fn bind_after(
     for (proxy, addresses) in addresses(running) {
         for (index, address, id, key) in addresses {
             let bind = &proxy.config.binds[index];
-            let old = before.iter().find(|listener| listener.key == key && !listener.sockets.lock().is_empty());
+            let is_open = |listener: &Listener| listener.is_reverse() || !listener.sockets.lock().is_empty();
+            let old = before.iter().find(|listener| listener.key == key && is_open(listener));
             let figures = old.and_then(|old| old.figures.clone());
             let figures = figures.or_else(|| left.remove(&(proxy.config.name.as_ref().into(), key.as_ref().into())));
             match bind_address(running, proxy, (index, id, key), address, (old, figures), sockets) {
@@ -197,14 +213,22 @@ fn bind_address(
 ) -> io::Result<Listener> {
     let bind = &proxy.config.binds[index];
     let backlog = bind.backlog.or(proxy.config.backlog).or(bind.maxconn).or(proxy.config.maxconn);
+    let reverse = old.and_then(|old| old.reverse.as_ref());
+    let workers = running.process.workers.len();
+    let reverse = Reverse::of(address, bind.reverse_connections, workers, id, reverse);
     let sockets = match old {
+        _ if reverse.is_some() => Vec::new(),
         Some(old) => old.sockets(),
-        None => listen_for(bind, address, backlog, false, running.process.workers.len(), maker)?
-            .into_iter()
-            .map(Arc::new)
-            .collect(),
+        None => listen_for(bind, address, backlog, false, workers, maker)?.into_iter().map(Arc::new).collect(),
     };
-    let local = SockRef::from(&*sockets[0]).local_addr()?.as_socket();
+    let local = match sockets.first() {
+        Some(socket) => SockRef::from(&**socket).local_addr()?.as_socket(),
+        None => None,
+    };
+    let sessions = || match &reverse {
+        Some(_) => Arc::new(Limit::new(Some(bind.reverse_connections))),
+        None => old.map_or_else(|| Arc::new(Limit::new(bind.maxconn)), |old| old.sessions.clone()),
+    };
     let new = || Arc::new(Figures::new(running.process.workers.len()));
     let figures = proxy.config.options.socket_stats.then(|| known.unwrap_or_else(new));
     Ok(Listener {
@@ -214,7 +238,7 @@ fn bind_address(
         id,
         key,
         generation: running.generation,
-        sessions: old.map_or_else(|| Arc::new(Limit::new(bind.maxconn)), |old| old.sessions.clone()),
+        sessions: sessions(),
         figures,
         waiting: AtomicU32::new(0),
         sockets: Mutex::new(sockets),
@@ -223,6 +247,7 @@ fn bind_address(
         is_tcp: local.is_some() && !bind.datagram,
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG).min(i32::MAX as u32) as i32,
         putting_aside: Mutex::new(()),
+        reverse,
     })
 }
 

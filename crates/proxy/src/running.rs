@@ -134,6 +134,16 @@ impl Running {
         matches!((&self.lua, &other.lua), (Some(own), Some(others)) if Arc::ptr_eq(own, others))
     }
 
+    /// Returns a backend and its server by their names, `BACKEND/SERVER`.
+    pub(crate) fn server_named(&self, name: &str) -> Option<(&Arc<ProxyRun>, &Arc<ServerRun>)> {
+        let (backend, name) = name.split_once('/')?;
+        let is_backend =
+            |proxy: &&Arc<ProxyRun>| *proxy.config.name == *backend && proxy.config.kind != model::ProxyKind::Frontend;
+        let proxy = self.proxies.iter().find(is_backend)?;
+        let server = proxy.servers.iter().find(|server| **server.name() == *name)?;
+        Some((proxy, server))
+    }
+
     /// Returns the listeners of one frontend.
     pub fn listeners_of(&self, proxy: ProxyId) -> &[Arc<Listener>] {
         // The listeners are sorted by proxy.

@@ -7,8 +7,10 @@
 //! A head that arrives slowly occupies only the session's buffer. `timeout http-request` covers the time from the
 //! acceptance, or from the head's first byte, to its last; `timeout http-keep-alive` applies between two requests.
 
+mod attach;
 mod h2;
 mod handshake;
+mod held;
 pub(crate) mod run;
 pub(crate) mod syslog;
 
@@ -27,13 +29,14 @@ use crate::mux::h1;
 use crate::running::ProxyRun;
 use crate::server;
 use crate::site::Site;
-use crate::stream::{Active, Client};
+use crate::stream::{Active, Client, ClientTls};
 use crate::worker::{SessionPlace, Worker};
+use held::Held;
 
 /// A client connection.
 pub(crate) struct Session {
     /// Its connection, which is the client side of one stream at a time.
-    pub(crate) front: h1::Front,
+    pub(crate) front: Held<h1::Front>,
     /// State shared by its streams.
     pub(crate) client: Rc<Client>,
     place: SessionPlace,
@@ -50,7 +53,20 @@ impl Session {
         let ends = (peer, socket.local_addr());
         let place = worker.register_session();
         let client = Client::new(place.number(), slots.listener().clone(), socket.fd().as_raw_fd(), ends);
-        Ok(Session { front: h1::Front::new(socket), client: Rc::new(client), place, slots, switched: None })
+        let front = Held::new(h1::Front::new(socket));
+        Ok(Session { front, client: Rc::new(client), place, slots, switched: None })
+    }
+
+    /// Returns the session of a connection that this side has opened, to a server that sends requests.
+    pub(crate) fn reversed(worker: &Rc<Worker>, mut front: h1::Front, slots: Slots) -> Session {
+        let socket = front.socket();
+        let (fd, ends) = (socket.fd().as_raw_fd(), (socket.peer_addr(), socket.local_addr()));
+        let place = worker.register_session();
+        let client = Client::new(place.number(), slots.listener().clone(), fd, ends);
+        if let Some(tls) = front.tls() {
+            client.set_tls(ClientTls { facts: tls.take_facts(None, None), ..ClientTls::default() });
+        }
+        Session { front: Held::new(front), client: Rc::new(client), place, slots, switched: None }
     }
 
     /// Ends the stream of a connection that began as TCP and has become none of HTTP/1.
@@ -157,6 +173,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.forget_own();
-        self.front.give_back(&self.place.worker().buffers, true);
+        if let Some(mut front) = self.front.take() {
+            front.give_back(&self.place.worker().buffers, true);
+        }
     }
 }

@@ -23,7 +23,8 @@ pub fn greeting(running: &Running, bound: &[Arc<Listener>]) -> String {
             Some(_) => listener.address().into_owned(),
             None => proxy.binds.get(listener.bind).and_then(path_of).unwrap_or_else(|| "a unix socket".to_owned()),
         };
-        lines.push(format!("listening on {address} ({kind} {})\n", proxy.name));
+        let what = if listener.bind().is_reverse() { "connecting to" } else { "listening on" };
+        lines.push(format!("{what} {address} ({kind} {})\n", proxy.name));
     }
     let stores = config.stores.iter().map(|store| ("store", &store.name, &store.binds));
     let origins = config.origins.iter().map(|origin| ("origin", &origin.name, &origin.binds));
@@ -60,7 +61,7 @@ fn shown(address: &BindAddress) -> String {
         BindAddress::Inet(IpAddr::V6(ip), port) => format!("[{ip}]:{port}"),
         BindAddress::Inet(IpAddr::V4(ip), port) => format!("{ip}:{port}"),
         BindAddress::Unix(path) => path.display().to_string(),
-        BindAddress::Abstract(_) | BindAddress::Fd(_) => address.with_family(),
+        BindAddress::Abstract(_) | BindAddress::Fd(_) | BindAddress::Reverse(_) => address.with_family(),
     }
 }
 

@@ -49,7 +49,7 @@ pub const REMOVED_GLOBAL: &[&str] = &["debug", "nosepoll", "stats bind-process",
 
 /// Options of `bind`.
 #[rustfmt::skip]
-pub const BIND_OPTIONS: &[&str] = &["nbconn", "ocsp-update", "quic-cc-algo", "quic-force-retry", "quic-socket"];
+pub const BIND_OPTIONS: &[&str] = &["ocsp-update", "quic-cc-algo", "quic-force-retry", "quic-socket"];
 
 /// Options of `bind` that came after HAProxy 3.2.
 #[rustfmt::skip]
@@ -71,7 +71,6 @@ pub const NEWER_SERVER_OPTIONS: &[&str] = &[
 /// Actions, by rule set.
 #[rustfmt::skip]
 pub const ACTIONS: &[(&str, &[&str])] = &[
-    ("tcp-request session", &["attach-srv"]),
     ("tcp-request content", &["ot-group"]),
     ("tcp-response content", &["ot-group"]),
     ("http-request", &["ot-group"]),

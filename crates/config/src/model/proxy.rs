@@ -527,6 +527,8 @@ pub struct Bind {
     pub cip: Option<u32>,
     /// `guid-prefix`.
     pub guid_prefix: Option<String>,
+    /// `nbconn`: the connections that are kept to the server of an `rhttp@` address.
+    pub reverse_connections: u32,
     /// Options of command sockets, which others ignore.
     pub of_commands: OfCommands,
     /// Its position in the file.
@@ -594,6 +596,11 @@ impl Bind {
         }
     }
 
+    /// Returns whether it accepts nothing and connects to servers that send requests (`rhttp@`).
+    pub fn is_reverse(&self) -> bool {
+        self.addresses.iter().any(|address| matches!(address, BindAddress::Reverse(_)))
+    }
+
     /// Returns a line with one address.
     pub(crate) fn at(address: BindAddress, at: Position) -> Bind {
         Bind { addresses: vec![address], ..Bind::blank(at) }
@@ -619,6 +626,7 @@ impl Bind {
             datagram: false,
             cip: None,
             guid_prefix: None,
+            reverse_connections: 1,
             of_commands: OfCommands::default(),
             at,
         }
@@ -651,6 +659,8 @@ pub enum BindAddress {
     Abstract(AbstractName),
     /// An inherited listening descriptor (`fd@N`).
     Fd(i32),
+    /// `rhttp@BACKEND/SERVER`: connections to this server, which sends requests on them.
+    Reverse(Arc<str>),
 }
 
 impl BindAddress {
@@ -662,7 +672,15 @@ impl BindAddress {
             BindAddress::Unix(path) => format!("unix@{}", path.display()),
             BindAddress::Abstract(name) => name.to_string(),
             BindAddress::Fd(number) => format!("fd@{number}"),
+            BindAddress::Reverse(server) => format!("rhttp@{server}"),
         }
+    }
+}
+
+impl Server {
+    /// Returns whether it has no address, and connects to this side itself (`rhttp@`).
+    pub fn is_reverse(&self) -> bool {
+        self.address == ServerAddress::Reverse
     }
 }
 
@@ -677,6 +695,8 @@ pub enum ServerAddress {
     Unix(PathBuf),
     /// An abstract unix socket.
     Abstract(AbstractName),
+    /// `rhttp@`: none; the server has connected to this side (`attach-srv`).
+    Reverse,
 }
 
 /// A way to find the first address of a server's name (`init-addr`).

@@ -71,6 +71,8 @@ pub enum Action {
     ChangeCounter(CounterChange),
     /// `close`: ends the connection to the server.
     CloseServer,
+    /// `attach-srv BACKEND/SERVER [name EXPRESSION]`: the client is a server, which expects requests.
+    AttachServer(Box<AttachServer>),
     /// `expect-netscaler-cip layer4`: a header of NetScaler's Client IP insertion protocol comes first.
     ExpectCip,
     /// `expect-proxy layer4`: a PROXY protocol header comes first.
@@ -133,6 +135,17 @@ pub enum Action {
     UseService(Arc<str>),
     /// `use-service prometheus-exporter`.
     Exporter,
+}
+
+/// `attach-srv`: the connection of a client becomes an idle connection to a server.
+#[derive(Clone, Debug)]
+pub struct AttachServer {
+    /// `BACKEND/SERVER`.
+    pub server: Arc<str>,
+    /// `name`: the name that the connection has in the server's pool.
+    pub name: Option<Expr>,
+    /// The position of the server's name.
+    pub at: Position,
 }
 
 /// The limits of waiting for a body.

@@ -5,6 +5,7 @@ use crate::address::{self, AddressError};
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
+use crate::limits;
 use crate::model::{Bind, BindAddress, NamedNamespace, Position, Proto, SeverityOutput, StatsLevel};
 use crate::names;
 use crate::section::table::{Row, Table};
@@ -264,6 +265,25 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.name = Some(v.to_owned());
         Ok(())
     }),
+    option(
+        "nbconn",
+        1,
+        "N",
+        "With an 'rhttp@' address: the connections that are kept to the server, 1 by default; each is replaced when it \
+         ends. Needs 'expose-experimental-directives' in 'global'.",
+        |b, v| {
+            if !b.is_reverse() {
+                return Err("only valid for reverse HTTP listeners.".to_owned());
+            }
+            b.reverse_connections = match unit::leading_integer(v, 1, i64::from(limits::REVERSE_CONNECTIONS)) {
+                Ok(count) => count as u32,
+                Err(_) => {
+                    return Err(format!("invalid value {v}, must be > 0 and <= {}.", limits::REVERSE_CONNECTIONS));
+                }
+            };
+            Ok(())
+        },
+    ),
     option("nice", 1, "N", "No effect: it sets HAProxy's scheduling priority.", |_, v| {
         unit::leading_integer(v, -1024, 1024).map(|_| ())
     }),
@@ -472,6 +492,9 @@ pub(crate) fn is_about_tls(name: &str) -> bool {
     OPTIONS.find(name, "").is_some_and(|(row, _)| !matches!(row.parser, BindOption::Plain(_)))
 }
 
+/// Options of a line with `rhttp@`; HAProxy refuses the others.
+const OF_REVERSE: &[&str] = &["guid-prefix", "id", "idle-ping", "label", "name", "nbconn", "thread"];
+
 /// Permissions in octal.
 pub(crate) fn octal(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
@@ -523,6 +546,10 @@ pub(crate) fn place(
             }
         }
     }
+    if bind.is_reverse() && !matches!(context.section, "frontend" | "listen") {
+        diagnostics.error(line.at(index), format!("'{}': 'rhttp@' is possible in frontends only", line.text(0)));
+        bind.addresses.clear();
+    }
 }
 
 /// Reads options, starting with word `next`; returns false after an error that prevents reading the rest.
@@ -548,6 +575,11 @@ pub(crate) fn options(
             }
             return false;
         };
+        if bind.is_reverse() && !OF_REVERSE.contains(&row.name) {
+            let message = format!("'{word}' option is not accepted for reverse HTTP");
+            diagnostics.error(line.at(next), message).hint("the server's line has the settings of the connections");
+            return false;
+        }
         if row.max > 0 && next + 1 >= line.len() {
             let message = match row.parser {
                 BindOption::Tls(missing, _) | BindOption::Policy(missing, _) => {

@@ -16,10 +16,10 @@ use crate::expression::condition::Acls;
 use crate::expression::{ExpressionReader, Problem, variable, variable_to_set};
 use crate::format::Blanks;
 use crate::model::{
-    AclRef, Action, AddressPart, BodyWait, CacheRule, Capture, Carrier, Condition, CounterChange, CounterValue,
-    DataKind, DoResolve, Edit, EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer, NumberOr,
-    PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, SendSpoeGroup, SetBandwidthLimit, StoreCall,
-    TargetPart, TimeOr, TimeoutSide, Track, VarName, VarTarget,
+    AclRef, Action, AddressPart, AttachServer, BodyWait, CacheRule, Capture, Carrier, Condition, CounterChange,
+    CounterValue, DataKind, DoResolve, Edit, EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer,
+    NumberOr, PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, SendSpoeGroup, SetBandwidthLimit,
+    StoreCall, TargetPart, TimeOr, TimeoutSide, Track, VarName, VarTarget,
 };
 use crate::section::error;
 use crate::section::log;

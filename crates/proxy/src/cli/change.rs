@@ -328,6 +328,10 @@ impl ProxyRun {
             (Gate::Paused, Gate::Paused) => return Err("All sockets are already disabled."),
             _ => {}
         }
+        if to == Gate::Paused && self.config.binds.iter().any(|bind| bind.is_reverse()) {
+            logger.send(&self.config.log, Severity::Error, b"cannot disable a reverse-HTTP listener.");
+            return Err("Failed to pause frontend, check logs for precise cause.");
+        }
         shared.set_gate(to);
         let name = &self.config.name;
         let kind = if self.config.kind == ProxyKind::Listen { "proxy" } else { "frontend" };

@@ -15,6 +15,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
+use super::reverse;
 use super::state::{Accepted, Full, Listener, Slots, Waits};
 use crate::frontend::Gate;
 use crate::pace::Pace;
@@ -45,6 +46,10 @@ pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket:
 /// Accepts on one socket until the process stops listening. Whenever the future is pending, every accepted connection
 /// is already being served; so the future may be dropped at any time, and another loop can continue with the socket.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> io::Result<()> {
+    if let Some(reverse) = listener.reverse.clone() {
+        reverse::keep(worker, listener, reverse).await;
+        return Ok(());
+    }
     match listener.socket(worker.index) {
         Some(socket) if listener.is_datagram() => syslog::receive(worker, listener, socket).await,
         Some(socket) => accept_on(worker, listener, socket).await,

@@ -104,6 +104,8 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
             socket
         }
         BindAddress::Fd(number) => RawSocket::from(transport::inherited(*number)?),
+        // Nothing listens there.
+        BindAddress::Reverse(_) => return Err(io::ErrorKind::Unsupported.into()),
     };
     if wanted.datagram {
         if socket.r#type()? != Type::DGRAM {

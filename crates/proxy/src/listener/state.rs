@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 use sluicegate_config::model::{Bind, BindAddress};
 
+use super::share::{Reverse, Share};
 use crate::counters::{Counters, Figures};
 use crate::process::{Limit, Process};
 use crate::site::Site;
@@ -25,6 +26,7 @@ impl fmt::Display for DisplayAddress<'_> {
             BindAddress::Unix(path) => write!(f, "unix@{}", path.display()),
             BindAddress::Abstract(name) => write!(f, "{name}"),
             BindAddress::Fd(number) => write!(f, "fd@{number}"),
+            BindAddress::Reverse(server) => write!(f, "rhttp@{server}"),
         }
     }
 }
@@ -61,6 +63,8 @@ pub struct Listener {
     pub(super) backlog: i32,
     /// Held while a worker suspends the socket.
     pub(super) putting_aside: Mutex<()>,
+    /// The connections that are kept in place of accepted ones (`rhttp@`).
+    pub(super) reverse: Option<Arc<Reverse>>,
 }
 
 impl Listener {
@@ -69,8 +73,13 @@ impl Listener {
         &self.key
     }
 
+    /// Returns whether it connects to a server and accepts nothing (`rhttp@`).
+    pub(crate) fn is_reverse(&self) -> bool {
+        self.reverse.is_some()
+    }
+
     /// Returns its `bind` line.
-    pub(crate) fn bind(&self) -> &Bind {
+    pub fn bind(&self) -> &Bind {
         &self.proxy.config.binds[self.bind]
     }
 
@@ -101,6 +110,9 @@ impl Listener {
 
     /// Returns the address as `show stat` prints it.
     pub fn address(&self) -> Cow<'static, str> {
+        if self.is_reverse() {
+            return Cow::Borrowed("");
+        }
         self.local.map_or(Cow::Borrowed("unix"), |local| Cow::Owned(local.to_string()))
     }
 
@@ -199,6 +211,8 @@ pub(super) fn key_of(bind: &Bind, address: &BindAddress, seen: &mut HashMap<Stri
 pub struct Slots {
     listener: Arc<Listener>,
     worker: usize,
+    /// The place among the connections to a server that this side has opened.
+    share: Option<Share>,
 }
 
 impl Slots {
@@ -217,7 +231,28 @@ impl Slots {
             return Err(Full::Listener);
         }
         listener.process.workers[worker].load.fetch_add(1, Ordering::Relaxed);
-        Ok(Slots { listener: listener.clone(), worker })
+        Ok(Slots { listener: listener.clone(), worker, share: None })
+    }
+
+    /// Acquires slots for a connection that this side has opened; its place is the listener's limit.
+    pub(super) fn take_reversed(listener: &Arc<Listener>, worker: usize, share: Share) -> Result<Slots, (Full, Share)> {
+        if !listener.process.sessions.take() {
+            return Err((Full::Process, share));
+        }
+        if !listener.proxy.frontend.sessions.take() {
+            listener.process.sessions.give();
+            return Err((Full::Frontend, share));
+        }
+        listener.sessions.force();
+        listener.process.workers[worker].load.fetch_add(1, Ordering::Relaxed);
+        let slots = Slots { listener: listener.clone(), worker, share: Some(share) };
+        slots.used();
+        Ok(slots)
+    }
+
+    /// Leaves the place of a connection that this side has opened, so that another is opened meanwhile.
+    pub(crate) fn leave_reverse(&mut self) {
+        self.share = None;
     }
 
     /// Moves the session to the listener of a newer configuration. Slots are kept even if the new limits are lower.
@@ -231,6 +266,9 @@ impl Slots {
         if !Arc::ptr_eq(&old.proxy.frontend, &new.proxy.frontend) {
             new.proxy.frontend.sessions.force();
             old.proxy.frontend.sessions.give();
+        }
+        if let (Some(share), Some(reverse)) = (&mut self.share, &new.reverse) {
+            share.follow(reverse);
         }
     }
 

@@ -115,6 +115,7 @@ pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
         Action::SetLogLevel(level) => stream::set_log_level(*level),
         Action::DoLog => stream::do_log(b),
         Action::CloseServer => reply::close_server(),
+        Action::AttachServer(attach) => stream::attach_server(b, attach),
         Action::ExpectCip => stream::expect_cip(),
         Action::ExpectProxy => stream::expect_proxy(),
         Action::DisableL7Retry => stream::disable_l7_retry(),

@@ -1,14 +1,18 @@
 //! The actions that change the further treatment of a stream: its log line, its place in queues, its backend and
 //! server.
 
-use sluicegate_config::model::{BodyWait, Expr, LogFormat, LogLevel, PersistRule, Proto, ProxyId, StickRule};
+use std::sync::Arc;
+
+use sluicegate_config::model::{
+    AttachServer, BodyWait, Expr, LogFormat, LogLevel, PersistRule, Proto, ProxyId, StickRule,
+};
 
 use super::Verdict;
-use super::action::{Compiled, Done, action, on_sample};
+use super::action::{Act, ActionCode, Compiled, Done, Run, action, on_sample};
 use super::build::Builder;
 use crate::persist::{self, StickCode};
 use crate::sample::{FormatMode, Sample};
-use crate::stream::StreamContext;
+use crate::stream::{Attaching, StreamContext};
 
 /// `capture`: stores the sample, cut to the length of the frontend's slot.
 pub(super) fn capture(b: &mut Builder<'_>, expr: &Expr, slot: u32, response: bool) -> Compiled {
@@ -49,6 +53,32 @@ pub(super) fn do_log(b: &Builder<'_>) -> Compiled {
             logger.on_rule(run.cx, codes, run.hook);
         }
         Done::Next
+    })
+}
+
+/// `attach-srv`: the session gives its connection to the server once the rules have run.
+pub(super) fn attach_server(b: &mut Builder<'_>, attach: &AttachServer) -> Compiled {
+    struct Attach(Arc<str>);
+
+    impl Act for Attach {
+        fn act<'a>(&'a self, sample: Option<Sample>, run: &mut Run<'_>) -> Done<'a> {
+            let name = sample.map(|sample| {
+                let mut name = Vec::new();
+                sample.as_value().append_text(&mut name);
+                name
+            });
+            run.cx.attaching = Some(Box::new(Attaching { server: self.0.clone(), name }));
+            Done::Next
+        }
+    }
+
+    let attaching = Attach(attach.server.clone());
+    Ok(match &attach.name {
+        Some(name) => {
+            b.expr(name);
+            ActionCode::with_sample(attaching)
+        }
+        None => ActionCode::of(attaching),
     })
 }
 

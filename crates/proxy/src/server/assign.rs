@@ -19,6 +19,7 @@ use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 
 use super::connection::{Lease, Link, ServerConnection, connect, keepalive, reuse_policy, say};
+use super::h2::attached::label_of;
 use super::h2::{Connections, Opened, Wanted};
 use super::header::{Headers, Made};
 use super::idle::Keeper;
@@ -368,18 +369,20 @@ impl Assignment<'_> {
                 ConnectError::Tls(error) => Some(error),
                 _ => None,
             };
-            if error != ConnectError::Resource {
+            let is_hopeless = matches!(error, ConnectError::Resource | ConnectError::Unattached);
+            if !is_hopeless {
                 self.observed(&slot.server, Observed::NotConnected);
             }
             let retried = self.config.retry_on.conn_failure && log.retries < self.retries;
-            if error == ConnectError::Resource || !retried {
+            if is_hopeless || !retried {
                 self.count(&slot.server, |counters| counters.econ.add(1));
                 return Err(match error {
                     ConnectError::Resource => ServerFailure::Resource,
                     ConnectError::TimedOut => ServerFailure::ConnectTimeout,
-                    ConnectError::Refused | ConnectError::RefusedAtOnce | ConnectError::Tls(_) => {
-                        ServerFailure::Refused
-                    }
+                    ConnectError::Refused
+                    | ConnectError::RefusedAtOnce
+                    | ConnectError::Unattached
+                    | ConnectError::Tls(_) => ServerFailure::Refused,
                 });
             }
             log.retries += 1;
@@ -570,6 +573,9 @@ impl Assignment<'_> {
         if let Some((agents, engine)) = self.agents {
             return self.open_agent(server, agents, engine, now).await;
         }
+        if server.config.is_reverse() {
+            return self.take_attached(server, now).await;
+        }
         let config = self.config;
         let label = self.label(server);
         let version = self.version(server);
@@ -647,6 +653,24 @@ impl Assignment<'_> {
         greeted?;
         *now = Instant::now();
         Ok(Given { link: Link::Stream(stream), open: None, reuses: 0, label: None })
+    }
+
+    /// Takes a stream of a connection that the server has opened, of this worker or else of another.
+    async fn take_attached(&self, server: &Arc<ServerRun>, now: &mut Instant) -> Result<Given, ConnectError> {
+        let http2 = self.http2.ok_or(ConnectError::Unattached)?;
+        let label = self.label(server);
+        let wanted = Wanted { label: label.as_deref(), address: None, session: None };
+        let found = match (http2.take(server, &wanted), self.observer) {
+            (None, Some((running, _))) => {
+                let limit = self.config.timeouts.connect;
+                http2.await_attached(&running.process, server, &wanted, limit).await
+            }
+            (found, _) => found,
+        };
+        let (stream, before) = found.ok_or(ConnectError::Unattached)?;
+        *now = Instant::now();
+        self.count(server, |counters| counters.reuse.add(1));
+        Ok(Given { link: Link::Stream(stream), open: None, reuses: before.saturating_add(1), label: None })
     }
 
     /// Takes a place on a connection to an agent, of one that is being opened, or on a new one.
@@ -792,9 +816,7 @@ impl Assignment<'_> {
             label.extend_from_slice(format!("%{namespace} ").as_bytes());
         }
         if let Some(name) = name {
-            label.extend_from_slice(b"@");
-            label.extend_from_slice(name.as_bytes());
-            label.push(b' ');
+            label.extend_from_slice(&label_of(name.as_bytes()));
         }
         label.extend_from_slice(header.map_or(&[][..], |header| header));
         Some(label.into())

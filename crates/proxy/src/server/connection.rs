@@ -147,6 +147,8 @@ pub(crate) async fn connect(
             }
             Ok(socket)
         }
+        // It connects to this side.
+        ServerAddress::Reverse => Err(ConnectError::Unattached),
         ServerAddress::Unix(_) | ServerAddress::Abstract(_) => {
             connect_unix(&server.config.address).map_err(|error| match classify(&error) {
                 ConnectError::Refused => ConnectError::RefusedAtOnce,
@@ -192,7 +194,9 @@ pub(crate) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
     match address {
         ServerAddress::Unix(path) => UnixAddress::Path(path).connect(),
         ServerAddress::Abstract(AbstractName { name, is_exact }) => UnixAddress::Abstract(name, *is_exact).connect(),
-        ServerAddress::Inet(..) | ServerAddress::Name(..) => Err(io::ErrorKind::InvalidInput.into()),
+        ServerAddress::Inet(..) | ServerAddress::Name(..) | ServerAddress::Reverse => {
+            Err(io::ErrorKind::InvalidInput.into())
+        }
     }
 }
 

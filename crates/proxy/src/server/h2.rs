@@ -10,11 +10,15 @@
 //! connections than were needed lately ([`idle::is_needed`]), or after `pool-purge-delay`, and tested by `idle-ping`.
 //! Under `always` requests wait for a connection that is being opened ([`super::opening`]).
 //!
+//! A server may also have opened a connection itself: see [`attached`].
+//!
 //! **Memory.** A stream holds at most its window of received data and [`INTERIM_MAX`] heads. The output of a connection
 //! is limited; beyond it streams wait, and so does the reading of frames that need an answer. An idle connection has no
 //! buffers but the tables of HPACK.
 
-use std::cell::{RefCell, RefMut};
+pub(crate) mod attached;
+
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -86,6 +90,8 @@ pub(crate) struct State {
     /// `None` once the connection is over and its last stream has ended.
     socket: Option<Socket>,
     open: Option<Open>,
+    /// The place of a connection that the server has opened.
+    place: Option<attached::Place>,
     /// The head that is decoded next.
     message: Message,
     /// By [`StreamKey::slot`].
@@ -179,7 +185,7 @@ impl State {
     /// Closes the socket of a connection that is over, unless a stream still refers to it.
     fn close_if_idle(&mut self) {
         if self.gone && self.is_idle() {
-            (self.socket, self.open) = (None, None);
+            (self.socket, self.open, self.place) = (None, None, None);
         }
     }
 
@@ -260,6 +266,10 @@ pub(crate) struct Connection {
     label: Option<Arc<[u8]>>,
     address: Option<SocketAddr>,
     tls: bool,
+    /// Whether the server has opened it.
+    attached: bool,
+    /// Whether it counts as ended when it is dropped: it has not moved to another worker.
+    counted: Cell<bool>,
     /// The time for which the connection stays open without a stream.
     patience: Duration,
     /// The silence after which an idle connection is tested (`idle-ping`).
@@ -296,7 +306,8 @@ impl Connection {
     /// Returns whether the connection, whose last stream has ended, is kept for other requests.
     fn is_needed(&self) -> bool {
         let is_one_of_few = self.idle_max == u32::MAX || self.server.idle_connections() < self.idle_max;
-        is_one_of_few && idle::is_needed(&self.server, self.worker, self.idle_low)
+        // This side can't open another connection in place of one that the server has opened.
+        is_one_of_few && (self.attached || idle::is_needed(&self.server, self.worker, self.idle_low))
     }
 
     fn set_idle(&self, state: &mut State, idle: bool) {
@@ -304,6 +315,9 @@ impl Connection {
             (true, None) => {
                 state.idle_since = Some(Instant::now());
                 self.idle_count().fetch_add(1, Ordering::Relaxed);
+                if let Some(place) = &state.place {
+                    place.tell();
+                }
             }
             (false, Some(_)) => {
                 state.idle_since = None;
@@ -416,6 +430,11 @@ impl Connection {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        if test.is_none() && !pending && self.attached && !attached::is_surplus(&self.server) {
+            state.idle_since = Some(Instant::now());
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         self.server.lower_need(1);
         Poll::Ready(())
     }
@@ -425,7 +444,7 @@ impl Connection {
         let mut state = self.state();
         self.figures().add(&state.wire.take_counts());
         self.set_idle(&mut state, false);
-        state.gone = true;
+        (state.gone, state.place) = (true, None);
         state.wake_all();
         let state = &mut *state;
         let Some(socket) = &mut state.socket else { return };
@@ -612,6 +631,20 @@ pub(super) struct Opened {
     pub(super) shared: bool,
 }
 
+/// A connection on which HTTP/2 has begun.
+struct Begun {
+    wire: http2::Connection,
+    socket: Socket,
+    open: Open,
+    label: Option<Arc<[u8]>>,
+    address: Option<SocketAddr>,
+    session: Option<u32>,
+    shared: bool,
+    attached: Option<attached::Place>,
+    /// Received bytes that are not parsed yet.
+    input: Buffer,
+}
+
 /// One worker's connections of HTTP/2 to all servers under one configuration.
 pub(crate) struct Connections {
     by_server: ByServer<Connection>,
@@ -653,7 +686,7 @@ impl Connections {
         self.by_server.find(&server.shared, |connection| {
             if connection.label.as_deref() != wanted.label
                 || connection.address != wanted.address
-                || connection.tls != tls
+                || connection.tls != tls && !connection.attached
             {
                 return None;
             }
@@ -689,14 +722,26 @@ impl Connections {
 
     /// Begins HTTP/2 on a new connection, and lends its first stream.
     pub(super) fn add(self: &Rc<Self>, server: &Arc<ServerRun>, opened: Opened) -> Stream {
-        let Opened { mut socket, open, label, address, session, shared } = opened;
+        let Opened { socket, open, label, address, session, shared } = opened;
+        let (wire, input) = (http2::Connection::client(self.settings), Buffer::default());
+        let begun = Begun { wire, socket, open, label, address, session, shared, attached: None, input };
+        let connection = self.insert(server, begun);
+        connection.figures().total_connections.add(1);
+        connection.lend()
+    }
+
+    /// Keeps a connection, whose task begins to read and write.
+    fn insert(self: &Rc<Self>, server: &Arc<ServerRun>, begun: Begun) -> Rc<Connection> {
+        let Begun { wire, mut socket, open, label, address, session, shared, attached, input } = begun;
         if let Some(tls) = socket.tls_mut() {
             tls.multiplex();
         }
+        let is_attached = attached.is_some();
         let state = State {
-            wire: http2::Connection::client(self.settings),
+            wire,
             socket: Some(socket),
             open: Some(open),
+            place: attached,
             message: Message::new(),
             slots: Vec::new(),
             task: None,
@@ -721,6 +766,8 @@ impl Connections {
             label,
             address,
             tls: server.tls().is_some(),
+            attached: is_attached,
+            counted: Cell::new(true),
             patience: patience.unwrap_or_default(),
             ping: server.config.pool.idle_ping,
             idle_max: server.config.pool.max.filter(|_| !own).unwrap_or(u32::MAX),
@@ -728,11 +775,9 @@ impl Connections {
             reuse_max: server.config.pool.max_reuse.unwrap_or(u32::MAX),
             glitches_load: self.glitches_load.clone(),
         });
-        connection.figures().total_connections.add(1);
         self.by_server.add(&server.shared, connection.clone());
-        let stream = connection.lend();
-        tokio::task::spawn_local(run(connection, self.buffers.clone(), Rc::downgrade(self)));
-        stream
+        tokio::task::spawn_local(run(connection.clone(), input, self.buffers.clone(), Rc::downgrade(self)));
+        connection
     }
 
     fn remove(&self, connection: &Rc<Connection>) {
@@ -791,12 +836,14 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.figures().ended_connections.add(1);
+        if self.counted.get() {
+            self.figures().ended_connections.add(1);
+        }
     }
 }
 
-async fn run(connection: Rc<Connection>, buffers: Rc<BufferPool>, owner: Weak<Connections>) {
-    let (mut input, mut times) = (Buffer::default(), Times { timer: Timer::default(), active_at: Instant::now() });
+async fn run(connection: Rc<Connection>, mut input: Buffer, buffers: Rc<BufferPool>, owner: Weak<Connections>) {
+    let mut times = Times { timer: Timer::default(), active_at: Instant::now() };
     poll_fn(|cx| {
         let polled = connection.poll(cx, &mut input, &buffers, &mut times);
         let counts = connection.state().wire.take_counts();

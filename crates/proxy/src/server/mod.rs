@@ -33,6 +33,7 @@ mod opening;
 mod publish;
 mod queue;
 mod resolve;
+mod reverse;
 mod run;
 mod seed;
 mod shared;
@@ -52,6 +53,7 @@ pub use connection::ServerConnection;
 pub(crate) use connection::{Lease, Link, connect, keepalive};
 pub use event::{AdminFlags, Cause, CheckFacts, Detail, ServerEvent, Stage, Subject};
 pub use h2::StreamFacts;
+pub(crate) use h2::attached::{Attached, open_connections as attached_connections};
 pub(crate) use h2::{Connections as Http2Connections, State as Http2State, Stream as Http2Stream};
 pub use header::Headers;
 pub use health::{CheckReport, Health};
@@ -62,6 +64,7 @@ pub(crate) use notice::{observe, say};
 pub use queue::{Priority, Queue};
 pub(crate) use resolve::keep_addresses;
 pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};
+pub(crate) use reverse::connect_reversed;
 pub use run::{ServerRun, build_backend, warm_up};
 pub use shared::{
     Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerShared, ServerStatus,

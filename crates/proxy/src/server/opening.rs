@@ -28,6 +28,8 @@ pub(crate) enum ConnectError {
     Tls(ServerTlsError),
     /// `timeout connect`.
     TimedOut,
+    /// The server (`rhttp@`) has no connection to this side; another attempt would not help.
+    Unattached,
     /// This machine has no descriptor, port or memory left; another attempt would not help.
     Resource,
 }

@@ -73,7 +73,7 @@ impl ServerRun {
         match &self.config.address {
             ServerAddress::Inet(ip, port) => ip.is_unspecified() || matches!(port, ServerPort::Offset(_)),
             ServerAddress::Name(_, port) => matches!(port, ServerPort::Offset(_)),
-            ServerAddress::Unix(_) | ServerAddress::Abstract(_) => false,
+            ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Reverse => false,
         }
     }
 
@@ -83,7 +83,7 @@ impl ServerRun {
         let (ip, port) = match &self.config.address {
             ServerAddress::Inet(ip, port) => (*ip, *port),
             ServerAddress::Name(_, port) => (self.address()?, *port),
-            ServerAddress::Unix(_) | ServerAddress::Abstract(_) => return None,
+            ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Reverse => return None,
         };
         let moved = self.shared.moved();
         // A server without an address of its own is reached at the client's original destination.
@@ -154,7 +154,8 @@ pub fn build_backend(
                 config: server.clone(),
                 shared: shared.clone(),
                 backend: backend.clone(),
-                reuse: config.http_reuse,
+                // Nothing but reuse leads to a server that connects to this side.
+                reuse: if server.is_reverse() { HttpReuse::Always } else { config.http_reuse },
                 resolved: OnceLock::new(),
                 connector: OnceLock::new(),
                 sockets: OnceLock::new(),

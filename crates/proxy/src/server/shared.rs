@@ -21,6 +21,7 @@ use sluicegate_config::model;
 use tokio::sync::Notify;
 
 use super::cookie::{CookieMaker, Made};
+use super::h2::attached::Attachments;
 use super::health::Health;
 use super::idle::IdleList;
 use super::queue::Queue;
@@ -95,6 +96,8 @@ pub struct ServerShared {
     pub(super) idle: Box<[IdleList]>,
     /// Connections for requests, in use, being made or idle, under this name in any configuration.
     pub(super) connections: Arc<AtomicU32>,
+    /// The connections that it has opened itself.
+    pub(super) attached: Attachments,
     /// The connections that requests have used at once lately: see [`super::idle::is_needed`].
     pub(super) need: AtomicU32,
 }
@@ -167,6 +170,7 @@ impl ServerShared {
             hurry: Notify::new(),
             idle: (0..workers.max(1)).map(|_| IdleList::new()).collect(),
             connections: before.map_or_else(Arc::default, |before| before.connections.clone()),
+            attached: Attachments::default(),
             need: AtomicU32::new(before.map_or(0, |before| before.need.load(Ordering::Relaxed))),
         }
     }

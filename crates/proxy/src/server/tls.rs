@@ -150,7 +150,8 @@ impl ServerRun {
             let alpn = tls.settings.policy.alpn.as_deref();
             alpn.is_some_and(|protocols| protocols.iter().any(|protocol| protocol == b"h2"))
         };
-        *proto == Some(model::Proto::H2)
+        self.config.is_reverse()
+            || *proto == Some(model::Proto::H2)
             || *websockets == model::WebSockets::H2
             || proto.is_none() && tls.as_deref().is_some_and(offered)
     }

@@ -8,20 +8,31 @@ use std::time::{Instant, SystemTime};
 
 use sluicegate_transport::Recycled;
 use sluicegate_wire::http::{Limits, RequestHead, status};
-use sluicegate_wire::http2::{Counts, Settings};
+use sluicegate_wire::http2::{Connection, Counts, Settings};
 
 use super::Session;
 use crate::counters::Http2Counters;
 use crate::mux::Front;
 use crate::mux::h2::{self, Arrival, Driver, Over, Times};
 use crate::running::ProxyRun;
+use crate::site::Site;
 use crate::stick::{Counted, Tracked};
 use crate::stream::{Active, http};
 use crate::worker::Worker;
 
 /// Serves the connection until it is over and its last stream has ended.
 pub(super) async fn serve(session: &mut Session) {
-    let mut driver = Driver::new(settings(session), session.client.accepted);
+    let driver = Driver::new(settings(session.worker(), session.frontend()), session.client.accepted);
+    drive(session, driver).await;
+}
+
+/// Serves a connection that this side has opened, and whose peer has sent its settings.
+pub(super) async fn serve_reversed(session: &mut Session, wire: Connection) {
+    let driver = Driver::of(wire, session.client.accepted);
+    drive(session, driver).await;
+}
+
+async fn drive(session: &mut Session, mut driver: Driver) {
     session.client.set_http2(driver.facts());
     if let Some(tls) = session.front.tls() {
         tls.multiplex();
@@ -37,6 +48,7 @@ pub(super) async fn serve(session: &mut Session) {
             let stop = session.renewal_time();
             if stop.is_some_and(|at| at <= Instant::now()) {
                 driver.stop();
+                session.slots.leave_reverse();
             }
             session.place.waits(cx.waker());
             let times = times(session, stop);
@@ -170,12 +182,11 @@ impl Drop for StreamCount {
     }
 }
 
-/// Returns this side's settings.
-fn settings(session: &Session) -> Settings {
-    let worker = session.worker();
+/// Returns this side's settings on connections of a frontend.
+pub(super) fn settings(worker: &Worker, frontend: &Site) -> Settings {
     let global = &worker.running.config.global;
     let (tune, side) = (&global.tune.h2, &global.tune.h2.front);
-    let lenient = session.frontend().config.options.unsafe_requests;
+    let lenient = frontend.config.options.unsafe_requests;
     Settings {
         header_table_size: tune.header_table,
         initial_window: tune.window(side, worker.buffers.size()),
@@ -187,6 +198,17 @@ fn settings(session: &Session) -> Settings {
         glitches_threshold: side.glitches,
         head: Limits { lenient, ..worker.limits },
         ..Settings::default()
+    }
+}
+
+/// Returns this side's settings on connections that it opens for a frontend: as in HAProxy those of a client.
+pub(super) fn settings_reversed(worker: &Worker, frontend: &Site) -> Settings {
+    let tune = &worker.running.config.global.tune.h2;
+    Settings {
+        initial_window: tune.window(&tune.back, worker.buffers.size()),
+        receive_total: tune.receive_total(&tune.back, worker.buffers.size()),
+        max_concurrent_streams: tune.streams(&tune.back),
+        ..settings(worker, frontend)
     }
 }
 

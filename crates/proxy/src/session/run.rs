@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use sluicegate_config::model::{ErrorPage, Mode};
 use sluicegate_wire::http::{HeadError, Limits, RequestHead};
+use sluicegate_wire::http2;
 
-use super::{Session, h2, handshake, syslog};
+use super::{Session, attach, h2, handshake, syslog};
 use crate::counters::Counters;
 use crate::hook::Hook;
 use crate::listener::Accepted;
@@ -16,9 +17,10 @@ use crate::mux::Front;
 use crate::proxied::Proxied;
 use crate::rule::{self, Verdict};
 use crate::server;
+use crate::site::Site;
 use crate::stick::{Counted, Tracked};
 use crate::stream::http::{self, After};
-use crate::stream::{Active, ExpectedHeaders, Fault, tcp};
+use crate::stream::{Active, Attaching, ExpectedHeaders, Fault, tcp};
 use crate::worker::Worker;
 
 /// Serves a connection on this worker or, if `to` is another worker with room in its inbox, there.
@@ -43,16 +45,7 @@ pub(crate) fn start(worker: &Rc<Worker>, mut accepted: Accepted, to: usize) {
 #[allow(clippy::manual_async_fn)]
 pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     async move {
-        let now = session.client.accepted;
-        let index = session.worker().index;
-        session.listener().count(index, |counters| counters.conn_tot.add(1));
-        let counters = session.frontend().frontend.figures.at(index);
-        let options = &session.frontend().config.options;
-        session.front.socket().settle(server::keepalive(&options.client_probes).as_ref(), options.nolinger);
-        if let Some(sizes) = &session.worker().client_sockets {
-            session.front.socket().set_options(sizes);
-        }
-        counters.conn_rate.add(now, 1);
+        set_up(&session);
         let rules = &session.run_of_frontend().rules;
         let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();
         let bind = session.listener().bind();
@@ -60,8 +53,7 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         if (rules || begins) && !Box::pin(admit(&mut session)).await {
             return;
         }
-        session.frontend().frontend.figures.at(index).session(now);
-        Tracked::count(&Tracked::default(), &session.client.tracked.borrow(), Counted::Session);
+        count(&session);
         if session.frontend().config.log_forward.is_some() {
             return Box::pin(syslog::serve(&mut session)).await;
         }
@@ -78,10 +70,45 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     }
 }
 
+/// Returns the task of a session that this side has opened; its peer has sent its settings.
+pub(crate) async fn run_reversed(mut session: Session, wire: http2::Connection) {
+    set_up(&session);
+    for hook in [Hook::TcpRequestConnection, Hook::TcpRequestSession] {
+        if run_rules(&mut session, hook).await.is_none() {
+            return;
+        }
+    }
+    count(&session);
+    h2::serve_reversed(&mut session, wire).await;
+}
+
+/// Returns this side of HTTP/2 on a connection that it opens for a frontend.
+pub(crate) fn reversed_server(worker: &Worker, frontend: &Site) -> http2::Connection {
+    http2::Connection::reversed_server(h2::settings_reversed(worker, frontend))
+}
+
+/// Counts a connection, and sets the options of its socket.
+fn set_up(session: &Session) {
+    let index = session.worker().index;
+    session.listener().count(index, |counters| counters.conn_tot.add(1));
+    let options = &session.frontend().config.options;
+    session.front.socket().settle(server::keepalive(&options.client_probes).as_ref(), options.nolinger);
+    if let Some(sizes) = &session.worker().client_sockets {
+        session.front.socket().set_options(sizes);
+    }
+    session.frontend().frontend.figures.at(index).conn_rate.add(session.client.accepted, 1);
+}
+
+/// Counts a session that rules have admitted.
+fn count(session: &Session) {
+    session.frontend().frontend.figures.at(session.worker().index).session(session.client.accepted);
+    Tracked::count(&Tracked::default(), &session.client.tracked.borrow(), Counted::Session);
+}
+
 /// Runs `tcp-request connection`, reads the PROXY protocol header if one is expected, performs the TLS handshake of a
-/// `bind … ssl`, and runs `tcp-request session`; returns `false` if the connection is refused.
+/// `bind … ssl`, and runs `tcp-request session`; returns `false` if the connection is refused, or was given to a server.
 async fn admit(session: &mut Session) -> bool {
-    let Some(expected) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
+    let Some((expected, _)) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
     if (expected.proxy || session.listener().accepts_header()) && !handshake::receive(session).await {
         return false;
     }
@@ -93,24 +120,34 @@ async fn admit(session: &mut Session) -> bool {
     {
         return false;
     }
-    run_rules(session, Hook::TcpRequestSession).await.is_some()
+    let Some((_, attaching)) = run_rules(session, Hook::TcpRequestSession).await else { return false };
+    if let Some(attaching) = attaching {
+        count(session);
+        attach::serve(session, *attaching).await;
+        return false;
+    }
+    true
 }
 
-/// Runs the rules of a connection; returns `None` if it is refused, otherwise the headers that the rules expect.
-async fn run_rules(session: &mut Session, hook: Hook) -> Option<ExpectedHeaders> {
+/// What the rules of a connection have set.
+type Ruled = (ExpectedHeaders, Option<Box<Attaching>>);
+
+/// Runs the rules of a connection; returns `None` if it is refused, otherwise the headers that the rules expect and the
+/// server that they give the connection to.
+async fn run_rules(session: &mut Session, hook: Hook) -> Option<Ruled> {
     let worker = session.worker().clone();
     let frontend = &worker.running.proxies[session.frontend().id.0 as usize];
     let of_connection = hook == Hook::TcpRequestConnection;
     let rules = &frontend.rules;
     let list = if of_connection { &rules.tcp_request_connection } else { &rules.tcp_request_session };
     if list.is_empty() {
-        return Some(ExpectedHeaders::default());
+        return Some(Ruled::default());
     }
     let mut stream = session.new_stream();
     // A connection is not a stream yet: it has no unique id.
     stream.cx.making_unique_id.set(true);
     let verdict = rule::run(list, hook, &mut stream.cx, worker.scripts()).await;
-    let expected = stream.cx.expected;
+    let ruled = (stream.cx.expected, stream.cx.attaching.take());
     // What rules say of a connection holds for all of its streams.
     let (before, now) = (session.client.ends(), (stream.cx.source, stream.cx.destination));
     let proxied = !of_connection && before != now && session.client.proxied().is_none();
@@ -121,7 +158,7 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<ExpectedHeaders>
         session.listener().count(worker.index, refused);
         return None;
     }
-    Some(expected)
+    Some(ruled)
 }
 
 /// The result of waiting for a request.

@@ -75,6 +75,15 @@ pub struct ExpectedHeaders {
     pub cip: bool,
 }
 
+/// The server that a rule gives the connection to (`attach-srv`).
+#[derive(Debug)]
+pub struct Attaching {
+    /// `BACKEND/SERVER`.
+    pub server: Arc<str>,
+    /// The name of the connection.
+    pub name: Option<Vec<u8>>,
+}
+
 /// A stream as its rules see it.
 pub struct StreamContext {
     /// Unique in the process while the stream exists. A Lua handle contains this id, so a handle of an ended stream is
@@ -94,6 +103,8 @@ pub struct StreamContext {
     pub destination: Option<SocketAddr>,
     /// The headers with which rules expect the connection to begin.
     pub expected: ExpectedHeaders,
+    /// The server that the connection is given to.
+    pub attaching: Option<Box<Attaching>>,
     /// Set if the connection ended before its first byte was examined.
     pub refused: Option<HandshakeError>,
     /// The index among the worker's sessions through which the stream is ended, if it is not its session's index.
@@ -289,6 +300,7 @@ impl StreamContext {
             source: None,
             destination: None,
             expected: ExpectedHeaders::default(),
+            attaching: None,
             refused: None,
             place: None,
             server_tls: None,
@@ -349,6 +361,7 @@ impl StreamContext {
         self.backend = None;
         (self.source, self.destination) = client.ends();
         (self.expected, self.refused, self.place) = (ExpectedHeaders::default(), None, None);
+        self.attaching = None;
         self.server_tls = None;
         self.server_http2 = None;
         self.request.clear();

@@ -26,7 +26,7 @@ pub use context::{
     ActionOutcome, Applet, AppletIo, AppletWait, Bindings, BoundAction, BoundService, Bursted, ChannelIo, Pending,
     ScriptAttempt, ScriptCall, ScriptHook, Scripts, StreamScripts,
 };
-pub use context::{Client, ExpectedHeaders};
+pub use context::{Attaching, Client, ExpectedHeaders};
 pub use context::{Endings, LogRecord, Overrides, RulePlace, StreamContext, UniqueId};
 pub use inspection::{Content, ContentForm, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};

@@ -179,6 +179,7 @@ impl Station {
         if let Some(scripts) = old.scripts.as_ref().filter(|_| !goes_on) {
             scripts.stop();
         }
+        old.http2.retire_attached();
         let worker = Worker::new(old.index, running, self.clone(), Some(&old));
         {
             let mut elders = self.elders.borrow_mut();
@@ -211,6 +212,7 @@ async fn serve(worker: Rc<Worker>, setup: Setup) -> io::Result<()> {
             Phase::Stopping => {
                 accepting.shutdown().await;
                 worker.running.listeners().iter().for_each(|listener| listener.close());
+                worker.all().iter().for_each(|worker| worker.http2.retire_attached());
                 worker.wake_idle_sessions();
             }
             Phase::Ended => return Ok(()),

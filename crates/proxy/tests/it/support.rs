@@ -38,6 +38,7 @@ pub fn bind() -> Bind {
         datagram: false,
         cip: None,
         guid_prefix: None,
+        reverse_connections: 1,
         of_commands: Default::default(),
         at: nowhere(),
     }

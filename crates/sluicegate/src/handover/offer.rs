@@ -219,6 +219,7 @@ impl WantedSocket {
             BindAddress::Unix(path) => (1, path.as_os_str().as_bytes().to_vec(), 0),
             BindAddress::Abstract(name) => (2, name.name.clone().into_bytes(), u32::from(name.is_exact)),
             BindAddress::Fd(number) => (3, Vec::new(), *number as u32),
+            BindAddress::Reverse(server) => (4, server.as_bytes().to_vec(), 0),
         };
         number(&mut out, kind);
         text(&mut out, &first);
@@ -246,6 +247,7 @@ impl WantedSocket {
             1 => BindAddress::Unix(OsString::from_vec(first.to_vec()).into()),
             2 => BindAddress::Abstract(AbstractName { name: string()?.to_owned(), is_exact: second != 0 }),
             3 => BindAddress::Fd(second as i32),
+            4 => BindAddress::Reverse(string()?.into()),
             _ => return Err(Broken),
         };
         let backlog = reader.number()?;
@@ -448,6 +450,7 @@ mod tests {
             BindAddress::Unix("/run/s".into()),
             BindAddress::Abstract(AbstractName { name: "s".into(), is_exact: true }),
             BindAddress::Fd(3),
+            BindAddress::Reverse("b/s".into()),
         ];
         for address in addresses {
             let wanted = Wanted {

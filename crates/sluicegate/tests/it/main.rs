@@ -40,6 +40,7 @@ mod migrate;
 mod peers;
 mod reload;
 mod replication;
+mod reverse_http;
 mod robust;
 mod runtime_state;
 mod servers;

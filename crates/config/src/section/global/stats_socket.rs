@@ -157,6 +157,10 @@ fn socket(line: &Line, kind: Kind, files: &dyn Files, diagnostics: &mut Diagnost
         return None;
     }
     let mut bind = Bind::at(addresses.remove(0), line.at(0));
+    if bind.is_reverse() {
+        diagnostics.error(line.at(first), format!("'{what}': 'rhttp@' is possible in frontends only"));
+        return None;
+    }
     let mut next = first + 1;
     while next < line.len() {
         let (name, value) = (line.text(next), line.text(next + 1));

@@ -76,7 +76,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     }),
     super::flag(
         "expose-experimental-directives",
-        "Allows sections that are experimental in HAProxy 3.2: 'acme'.",
+        "Allows what is experimental in HAProxy 3.2: 'acme' sections, and reverse HTTP by 'rhttp@' and 'attach-srv'.",
         |g| &mut g.experimental,
     ),
     one(

@@ -47,8 +47,15 @@ pub(super) const STATE_FILE: Row<ProxyParser> = row(
     },
 );
 
-pub(super) const SERVER: Row<ProxyParser> =
-    row("server", DECLARES, 2, MANY, "NAME ADDRESS[:PORT] [OPTION]…", "A server.", server::server);
+pub(super) const SERVER: Row<ProxyParser> = row(
+    "server",
+    DECLARES,
+    2,
+    MANY,
+    "NAME ADDRESS[:PORT] [OPTION]…",
+    "A server. One with the address 'rhttp@' connects to this side, for reverse HTTP.",
+    server::server,
+);
 
 pub(super) const TEMPLATE: Row<ProxyParser> = row(
     "server-template",

@@ -73,6 +73,27 @@ impl ActionReader<'_, '_> {
         Some(Action::SwitchMode(proto))
     }
 
+    /// `BACKEND/SERVER [name EXPRESSION]`.
+    pub(super) fn attach_server(&mut self) -> Option<Action> {
+        let at = self.line.at(self.next);
+        if !self.has(self.next) {
+            self.missing(self.next, "a server: BACKEND/SERVER");
+            return None;
+        }
+        let server = self.line.text(self.next).into();
+        self.next += 1;
+        let mut name = None;
+        if self.line.text(self.next) == "name" {
+            if !self.has(self.next + 1) {
+                self.missing(self.next + 1, "a value of 'name'");
+                return None;
+            }
+            self.next += 1;
+            name = Some(self.expression()?);
+        }
+        Some(Action::AttachServer(Box::new(AttachServer { server, name, at })))
+    }
+
     /// Returns a duration, or an expression that gives milliseconds.
     pub(super) fn time_or(&mut self) -> Option<TimeOr> {
         let text = self.line.text(self.next);

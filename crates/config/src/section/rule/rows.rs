@@ -40,6 +40,15 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     }),
     row("allow", MESSAGE, "", "Ends the rule set; the message continues.", |_| Some(Action::Accept)),
     row(
+        "attach-srv",
+        Contexts::TCP_SESSION,
+        "BACKEND/SERVER [name EXPRESSION]",
+        "Reverse HTTP: the client's connection of HTTP/2 becomes an idle connection to a server, which is sent requests \
+         on it. The server has an 'rhttp@' address; with 'sni' or 'pool-conn-name', requests with the value of EXPRESSION \
+         use the connection. The last rule that applies decides. Needs 'expose-experimental-directives' in 'global'.",
+        |a| a.attach_server(),
+    ),
+    row(
         "auth",
         REQUEST,
         "[realm TEXT]",

@@ -138,6 +138,11 @@ impl Front {
         }
     }
 
+    /// Returns the socket, and the received bytes that are not consumed.
+    pub(crate) fn into_parts(self) -> (Socket, Buffer) {
+        (self.socket, self.input)
+    }
+
     /// Returns the socket, for options and addresses.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket

@@ -12,6 +12,7 @@
 
 mod back;
 mod front;
+mod greeting;
 mod spare;
 
 use std::cell::RefCell;
@@ -25,6 +26,7 @@ use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKe
 
 pub(crate) use back::{Back, Sent};
 pub(crate) use front::Front;
+pub(crate) use greeting::poll_greeting;
 pub(crate) use spare::keep_message;
 
 use super::h1;
@@ -290,8 +292,13 @@ pub(crate) struct Driver {
 impl Driver {
     /// Returns the driver of a connection that begins.
     pub(crate) fn new(settings: http2::Settings, accepted: Instant) -> Driver {
+        Driver::of(http2::Connection::server(settings), accepted)
+    }
+
+    /// Returns the driver of a connection on which HTTP/2 may have begun.
+    pub(crate) fn of(wire: http2::Connection, accepted: Instant) -> Driver {
         let shared = Shared {
-            wire: http2::Connection::server(settings),
+            wire,
             slots: Vec::new(),
             task: None,
             gone: false,

@@ -337,9 +337,7 @@ fn keywords_of_later_versions_are_not_supported_yet() {
     for line in ["dns-accept-family ipv4", "tune.fail-alloc 1"] {
         refuses(&global(line), "is not supported yet");
     }
-    for line in ["server a 127.0.0.1:1 no-check-reuse-pool", "tcp-request session attach-srv b/s"] {
-        refuses(&listen(line), "is not supported yet");
-    }
+    refuses(&listen("server a 127.0.0.1:1 no-check-reuse-pool"), "is not supported yet");
     for line in ["force-be-switch", "server a 127.0.0.1:1 renegotiate", "http-request set-header X %[req.bytes_in]"] {
         refuses(&listen(line), "is newer than HAProxy 3.2");
     }

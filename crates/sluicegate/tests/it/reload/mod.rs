@@ -6,6 +6,7 @@ mod instead;
 mod load;
 mod ocsp;
 mod replaced;
+mod reverse;
 mod taken;
 mod tunnels;
 

@@ -35,21 +35,20 @@ fn settings() -> Settings {
 
 /// Returns a line for each event, data of adjacent events joined.
 fn events(choice: u8, data: &[u8], size: usize) -> Vec<String> {
-    let is_client = choice & 1 != 0;
-    let mut connection = if is_client { Connection::client(settings()) } else { Connection::server(settings()) };
+    let (is_client, is_reversed) = (choice & 1 != 0, choice & 8 != 0);
+    let mut connection = match (is_client, is_reversed) {
+        (true, false) => Connection::client(settings()),
+        (true, true) => Connection::reversed_client(settings()),
+        (false, false) => Connection::server(settings()),
+        (false, true) => Connection::reversed_server(settings()),
+    };
     let mut message = Message::new();
     let mut streams: Vec<StreamKey> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
-    if is_client {
-        let mut request = Message::new();
-        request.set_request(b"GET", b"/", Version::Http11);
-        for _ in 0..3 {
-            let Some(stream) = connection.open() else { break };
-            connection.send_request(stream, &request, Framing::None, true, choice & 2 == 0).expect("it is plain");
-            streams.push(stream);
-        }
+    if is_client && !is_reversed {
+        send_requests(&mut connection, choice & 2 == 0, &mut streams);
     }
-    let greeting: &[u8] = if is_client || choice & 4 != 0 { b"" } else { PREFACE };
+    let greeting: &[u8] = if is_client != is_reversed || choice & 4 != 0 { b"" } else { PREFACE };
     let mut input = Vec::new();
     for part in greeting.chunks(size).chain(data.chunks(size)) {
         input.extend_from_slice(part);
@@ -72,7 +71,13 @@ fn events(choice: u8, data: &[u8], size: usize) -> Vec<String> {
                 Progress::Blocked(Blocked::Turn) => connection.begin_turn(),
                 Progress::Blocked(Blocked::Output) => connection.wrote(connection.output().len()),
                 Progress::Blocked(Blocked::Streams) => release(&mut connection, &mut streams),
-                Progress::Event(event) => handle(&mut connection, event, &input, &message, &mut streams, &mut lines),
+                Progress::Event(event) => {
+                    // A client that the peer has connected to waits for the settings.
+                    if is_client && is_reversed && event == Event::Settings && connection.total_streams() == 0 {
+                        send_requests(&mut connection, choice & 2 == 0, &mut streams);
+                    }
+                    handle(&mut connection, event, &input, &message, &mut streams, &mut lines);
+                }
             }
             input.drain(..count);
         }
@@ -80,6 +85,16 @@ fn events(choice: u8, data: &[u8], size: usize) -> Vec<String> {
         assert!(connection.output().len() < 4 * CONTROL_MAX + 5000 + 64);
     }
     lines
+}
+
+fn send_requests(connection: &mut Connection, end: bool, streams: &mut Vec<StreamKey>) {
+    let mut request = Message::new();
+    request.set_request(b"GET", b"/", Version::Http11);
+    for _ in 0..3 {
+        let Some(stream) = connection.open() else { break };
+        connection.send_request(stream, &request, Framing::None, true, end).expect("it is plain");
+        streams.push(stream);
+    }
 }
 
 fn release(connection: &mut Connection, streams: &mut Vec<StreamKey>) {
@@ -243,7 +258,7 @@ mod tests {
 
     /// Frames behind the peer's settings, and which side receives them.
     fn input() -> impl Strategy<Value = Vec<u8>> {
-        (0u8..4, prop::collection::vec(frames(), 0..40)).prop_map(|(choice, frames)| {
+        (0u8..16, prop::collection::vec(frames(), 0..40)).prop_map(|(choice, frames)| {
             let mut input = vec![choice];
             frame::write_header(&mut input, 0, Kind::Settings, 0, 0);
             frame::write_header(&mut input, 0, Kind::Settings, flag::ACK, 0);

@@ -246,7 +246,7 @@ struct Peer {
 /// What the next input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The client's preface, with the number of bytes received so far.
+    /// The preface of the side that has opened the connection, with the number of bytes received so far.
     Preface(u8),
     /// A frame's header.
     Header,
@@ -338,23 +338,33 @@ pub struct Connection {
 impl Connection {
     /// Returns the server's side of a connection; the client's preface is expected.
     pub fn server(settings: Settings) -> Connection {
-        Connection::new(settings, false)
+        Connection::new(settings, false, false)
     }
 
     /// Returns the client's side of a connection; its preface is in the output.
     pub fn client(settings: Settings) -> Connection {
-        let mut connection = Connection::new(settings, true);
-        connection.output.extend_from_slice(PREFACE);
-        connection.greet();
-        connection
+        Connection::new(settings, true, true)
     }
 
-    fn new(settings: Settings, is_client: bool) -> Connection {
+    /// Returns the server's side of a connection that this side has opened, for HAProxy's reverse HTTP: it sends the
+    /// preface, and the peer sends requests once both sides have sent their settings.
+    pub fn reversed_server(settings: Settings) -> Connection {
+        Connection::new(settings, false, true)
+    }
+
+    /// Returns the client's side of a connection that the peer has opened, for HAProxy's reverse HTTP: the peer's preface
+    /// is expected, and requests may be sent once its settings have come.
+    pub fn reversed_client(settings: Settings) -> Connection {
+        Connection::new(settings, true, false)
+    }
+
+    /// Returns a side; if it has opened the connection, its preface is in the output, otherwise the peer's is expected.
+    fn new(settings: Settings, is_client: bool, is_opener: bool) -> Connection {
         let header_table_size = settings.header_table_size.clamp(super::hpack::DEFAULT_TABLE_SIZE, TABLE_SIZE_MAX);
         let max_frame_size = settings.max_frame_size.clamp(frame::DEFAULT_FRAME_SIZE, (1 << 24) - 1);
         let initial_window = settings.initial_window.min(frame::MAX_31);
         let settings = Settings { header_table_size, max_frame_size, initial_window, ..settings };
-        Connection {
+        let mut connection = Connection {
             is_client,
             settings,
             rules: Rules { limits: settings.head, connect_protocol: settings.connect_protocol },
@@ -364,7 +374,7 @@ impl Connection {
                 max_concurrent_streams: None,
                 connect_protocol: false,
             },
-            stage: if is_client { Stage::Header } else { Stage::Preface(0) },
+            stage: if is_opener { Stage::Header } else { Stage::Preface(0) },
             greeted: false,
             acknowledged: false,
             header: [0; frame::HEADER_LEN],
@@ -398,16 +408,21 @@ impl Connection {
             frames_left: settings.frames_per_turn,
             resets_left: settings.resets_per_turn,
             counts: Counts::default(),
+        };
+        if is_opener {
+            connection.output.extend_from_slice(PREFACE);
+            connection.greet(true);
         }
+        connection
     }
 
-    /// Sends the settings.
-    fn greet(&mut self) {
+    /// Sends the settings; those of the side that has opened the connection exclude pushes.
+    fn greet(&mut self, is_opener: bool) {
         let at = self.output.len();
         let settings = self.settings;
         frame::write_header(&mut self.output, 0, Kind::Settings, 0, 0);
         let mut write = |id, value| frame::write_setting(&mut self.output, id, value);
-        if self.is_client {
+        if is_opener {
             write(setting::ENABLE_PUSH, 0);
         }
         if settings.connect_protocol {

@@ -91,7 +91,7 @@ impl Connection {
             return Err(self.fail(ErrorCode::PROTOCOL_ERROR, "invalid preface"));
         }
         if shared == expected.len() {
-            self.greet();
+            self.greet(false);
             self.stage = Stage::Header;
         } else {
             self.stage = Stage::Preface((seen + shared) as u8);

@@ -2,6 +2,7 @@
 
 mod client;
 mod pairs;
+mod reversed;
 mod server;
 
 use super::super::class::Class;
