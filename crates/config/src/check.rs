@@ -9,6 +9,7 @@ use crate::model::{
     AclRef, Action, BackendName, Balance, BandwidthLimit, CheckProtocol, Config, DataKind, Filter, HashKey, LogLine,
     Mode, Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
 };
+use crate::section::proxy::fcgi;
 use crate::suggest;
 use crate::track;
 
@@ -28,6 +29,9 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
             useless_servers(proxy, diagnostics);
         }
         protocols(proxy, diagnostics);
+        if whole {
+            fcgi::check(proxy, diagnostics);
+        }
         connections(proxy, diagnostics);
         captures(proxy, diagnostics);
         data_tests(proxy, diagnostics);
@@ -369,11 +373,12 @@ fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     let named = |proto: Proto| match proto {
         Proto::H1 => "h1",
         Proto::H2 => "h2",
+        Proto::Fcgi => "fcgi",
         Proto::Raw => "none",
     };
     let http = proxy.mode == Mode::Http;
     for bind in &proxy.binds {
-        if let Some(proto) = bind.proto.filter(|proto| !proto.fits(http)) {
+        if let Some(proto) = bind.proto.filter(|proto| !proto.fits(http) || *proto == Proto::Fcgi) {
             let message = format!("{kind} '{}' : MUX protocol '{}' is not usable for 'bind'", proxy.name, named(proto));
             diagnostics.error(bind.at.clone(), message);
         }

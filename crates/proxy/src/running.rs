@@ -42,7 +42,8 @@ use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
 use crate::server::{
-    Admin, CheckCode, Headers, IdleConnections, KeyCode, ServerEvent, ServerNames, ServerRun, connectors, set_sockets,
+    Admin, App, CheckCode, Headers, IdleConnections, KeyCode, ServerEvent, ServerNames, ServerRun, connectors,
+    set_sockets,
 };
 use crate::site::Site;
 use crate::stick::Table;
@@ -296,7 +297,7 @@ pub fn build_after(
                     (rules, logs[index].clone(), headers, names, checks),
                     tls,
                     alerts,
-                    &directory,
+                    (&directory, &parts.logger),
                 ));
             }
             (rules, headers, checks, tls, names, servers) => {
@@ -448,7 +449,7 @@ fn build_proxy(
     (rules, log, headers, names, checks): (ProxyRules, Arc<ProxyLog>, Headers, ServerNames, CheckCode),
     tls: BindsTls,
     alerts: Option<Alerts>,
-    directory: &Arc<Directory>,
+    (directory, logger): (&Arc<Directory>, &Logger),
 ) -> Arc<ProxyRun> {
     let sides = &directory.proxies[id.0 as usize];
     let site = Arc::new(Site {
@@ -461,6 +462,7 @@ fn build_proxy(
         has_foreign_sources: crate::server::has_foreign_sources(config),
         tls,
         cookies: crate::persist::cookie_values(config),
+        fcgi: config.fcgi_app().map(|app| Arc::new(App::new(app.clone(), logger.clone()))),
         alerts,
         directory: directory.clone(),
         lines: log.counts_lines().then(AtomicU64::default),

@@ -60,6 +60,7 @@ pub(crate) enum SectionKind {
     LogForward,
     Mailers,
     Cache,
+    FcgiApp,
     NamespaceList,
     LogProfile,
     Program,
@@ -87,6 +88,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("log-forward", SectionKind::LogForward),
     ("mailers", SectionKind::Mailers),
     ("cache", SectionKind::Cache),
+    ("fcgi-app", SectionKind::FcgiApp),
     ("namespace_list", SectionKind::NamespaceList),
     ("log-profile", SectionKind::LogProfile),
     ("program", SectionKind::Program),
@@ -620,6 +622,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &program::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::fcgi::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_profile::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_forward::KEYWORDS));

@@ -7,7 +7,7 @@
 //!
 //! `http-reuse` decides who shares a connection: under `never` and `safe` a busy one serves a single session, otherwise
 //! any. Connections are not taken over by other workers. One without streams is closed if the server has more
-//! connections than were needed lately ([`idle::is_needed`]), or after `pool-purge-delay`, and tested by `idle-ping`.
+//! connections than were needed lately ([`super::idle::is_needed`]), or after `pool-purge-delay`, and tested by `idle-ping`.
 //! Under `always` requests wait for a connection that is being opened ([`super::opening`]).
 //!
 //! **Memory.** A stream holds at most its window of received data and [`INTERIM_MAX`] heads. The output of a connection
@@ -20,7 +20,6 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -29,10 +28,11 @@ use sluicegate_wire::http::{Message, ResponseHead};
 use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
 
 use super::by_server::{ByServer, key_of};
-use super::idle::{self, Open};
+use super::idle::Open;
 use super::opening::{ConnectError, Openings, Part, Sought};
+use super::pooled::Pooled;
 use super::run::ServerRun;
-use super::shared::{BackendShared, ServerShared};
+use super::shared::BackendShared;
 use crate::counters::Http2Counters;
 use crate::process::Process;
 
@@ -252,7 +252,7 @@ struct Times {
 /// A connection to a server.
 pub(crate) struct Connection {
     state: RefCell<State>,
-    server: Arc<ServerShared>,
+    pooled: Pooled,
     /// The backend, whose figures count the connection.
     backend: Arc<BackendShared>,
     worker: usize,
@@ -264,12 +264,6 @@ pub(crate) struct Connection {
     patience: Duration,
     /// The silence after which an idle connection is tested (`idle-ping`).
     ping: Option<Duration>,
-    /// `pool-max-conn`.
-    idle_max: u32,
-    /// `pool-low-conn`.
-    idle_low: u32,
-    /// `max-reuse`.
-    reuse_max: u32,
     /// See [`Connections`].
     glitches_load: Option<(Arc<Process>, u32)>,
 }
@@ -282,35 +276,6 @@ impl Connection {
 
     fn figures(&self) -> &Http2Counters {
         &self.backend.figures.at(self.worker).http2
-    }
-
-    fn idle_count(&self) -> &AtomicU32 {
-        &self.server.idle[self.worker].lending
-    }
-
-    /// Returns whether the connection has lent as many streams as it may (`max-reuse`).
-    fn is_used_up(&self, state: &State) -> bool {
-        state.lent > self.reuse_max
-    }
-
-    /// Returns whether the connection, whose last stream has ended, is kept for other requests.
-    fn is_needed(&self) -> bool {
-        let is_one_of_few = self.idle_max == u32::MAX || self.server.idle_connections() < self.idle_max;
-        is_one_of_few && idle::is_needed(&self.server, self.worker, self.idle_low)
-    }
-
-    fn set_idle(&self, state: &mut State, idle: bool) {
-        match (idle, state.idle_since) {
-            (true, None) => {
-                state.idle_since = Some(Instant::now());
-                self.idle_count().fetch_add(1, Ordering::Relaxed);
-            }
-            (false, Some(_)) => {
-                state.idle_since = None;
-                self.idle_count().fetch_sub(1, Ordering::Relaxed);
-            }
-            _ => {}
-        }
     }
 
     /// Reads and writes frames; ready when the connection is over.
@@ -416,7 +381,7 @@ impl Connection {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.server.lower_need(1);
+        self.pooled.server.lower_need(1);
         Poll::Ready(())
     }
 
@@ -424,7 +389,7 @@ impl Connection {
     fn end(&self) {
         let mut state = self.state();
         self.figures().add(&state.wire.take_counts());
-        self.set_idle(&mut state, false);
+        self.pooled.set_idle(&mut state.idle_since, false);
         state.gone = true;
         state.wake_all();
         let state = &mut *state;
@@ -583,8 +548,9 @@ impl Drop for Stream {
         }
         if state.is_idle() && !state.gone {
             state.session = None;
-            state.retired |= self.connection.is_used_up(&state) || !self.connection.is_needed();
-            self.connection.set_idle(&mut state, true);
+            let pooled = &self.connection.pooled;
+            state.retired |= pooled.is_used_up(state.lent) || !pooled.is_needed();
+            pooled.set_idle(&mut state.idle_since, true);
         }
         state.close_if_idle();
         state.wake_task();
@@ -664,7 +630,7 @@ impl Connections {
             if !state.has_place() || other {
                 return None;
             }
-            if connection.is_used_up(&state) {
+            if connection.pooled.is_used_up(state.lent) {
                 return None;
             }
             let before = state.lent;
@@ -715,7 +681,7 @@ impl Connections {
         let patience = if own { Some(OWN_IDLE) } else { server.config.pool.purge_delay };
         let connection = Rc::new(Connection {
             state: RefCell::new(state),
-            server: server.shared.clone(),
+            pooled: if own { Pooled::new(server, self.worker).own() } else { Pooled::new(server, self.worker) },
             backend: server.backend.clone(),
             worker: self.worker,
             label,
@@ -723,9 +689,6 @@ impl Connections {
             tls: server.tls().is_some(),
             patience: patience.unwrap_or_default(),
             ping: server.config.pool.idle_ping,
-            idle_max: server.config.pool.max.filter(|_| !own).unwrap_or(u32::MAX),
-            idle_low: if own { u32::MAX } else { server.config.pool.low },
-            reuse_max: server.config.pool.max_reuse.unwrap_or(u32::MAX),
             glitches_load: self.glitches_load.clone(),
         });
         connection.figures().total_connections.add(1);
@@ -736,7 +699,7 @@ impl Connections {
     }
 
     fn remove(&self, connection: &Rc<Connection>) {
-        self.by_server.remove(&connection.server, connection);
+        self.by_server.remove(&connection.pooled.server, connection);
     }
 
     /// Ends the connections whose label starts with `label` once they have no stream.
@@ -777,7 +740,7 @@ impl Connection {
         let mut state = self.state();
         state.reserved += 1;
         state.lent = state.lent.saturating_add(1);
-        self.set_idle(&mut state, false);
+        self.pooled.set_idle(&mut state.idle_since, false);
         Stream { connection: self.clone(), key: None }
     }
 

@@ -116,6 +116,8 @@ pub struct StreamContext {
     pub response_content: Content,
     /// What its engines of SPOE keep, if its proxies have any.
     pub spoe: Option<Box<StreamSpoe>>,
+    /// The parameters of a FastCGI application.
+    pub fcgi: Option<Box<crate::fcgi::Parameters>>,
     /// Whether the running rules may wait for more content.
     pub inspection: Inspection,
     /// The sockets, for queries by rules.
@@ -322,6 +324,7 @@ impl StreamContext {
             limits: StreamLimits::default(),
             cache: None,
             spoe: None,
+            fcgi: None,
             bandwidth: StreamBandwidth::default(),
             log,
             scripts: None,
@@ -351,6 +354,7 @@ impl StreamContext {
         (self.expected, self.refused, self.place) = (ExpectedHeaders::default(), None, None);
         self.server_tls = None;
         self.server_http2 = None;
+        self.fcgi = None;
         self.request.clear();
         self.response.clear();
         self.in_response = false;
