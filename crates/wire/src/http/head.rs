@@ -376,7 +376,8 @@ pub fn parse_cgi_response(
     if status == 0 {
         (status, reason) = (200, b"OK".to_vec());
     }
-    out.set_response(version, status, &reason);
+    let reason = if reason.is_empty() { super::status::reason(status).as_bytes() } else { &reason };
+    out.set_response(version, status, reason);
     if (100..200).contains(&status) || status == 204 {
         out.delete_all(b"content-length");
         out.delete_all(b"transfer-encoding");
@@ -719,7 +720,7 @@ mod tests {
         check("Location: /x\r\n\r\n", "302 Found", Framing::UntilClose);
         check("Status: 201  Made  so\r\nLocation: /x\r\n\r\n", "201 Made  so", Framing::UntilClose);
         check("Location: /x\r\nstatus: 301 Moved\r\n\r\n", "301 Moved", Framing::UntilClose);
-        check("Status: 404\r\nContent-Length: 3\r\n\r\n", "404 ", Framing::Length(3));
+        check("Status: 404\r\nContent-Length: 3\r\n\r\n", "404 Not Found", Framing::Length(3));
         check("Status: x\r\n\r\n", "200 OK", Framing::UntilClose);
         check("Status: 204 No\r\nContent-Length: 3\r\n\r\n", "204 No", Framing::None);
         check("Transfer-Encoding: chunked\r\n\r\n", "200 OK", Framing::Chunked);

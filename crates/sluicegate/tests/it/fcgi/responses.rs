@@ -97,10 +97,10 @@ fn bad_responses_are_haproxys() {
     // HAProxy 2.8 waits for 'timeout server' after some of these.
     const ENDED: [(&str, &str); 9] = [
         ("/nothing", "502 SH"),
-        ("/half-head", "502 SH"),
+        ("/half-head", "502 PH"),
         ("/overloaded", "502 SH"),
         ("/closed", "502 SH"),
-        ("/cut-head", "502 SH"),
+        ("/cut-head", "502 PH"),
         ("/cut-record", "502 SH"),
         ("/cut-body", "200 SD"),
         ("/short", "200 SD"),
