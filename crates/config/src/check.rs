@@ -9,7 +9,6 @@ use crate::model::{
     AclRef, Action, BackendName, Balance, BandwidthLimit, CheckProtocol, Config, DataKind, Filter, HashKey, LogLine,
     Mode, Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
 };
-use crate::section::proxy::fcgi;
 use crate::suggest;
 use crate::track;
 
@@ -29,9 +28,6 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
             useless_servers(proxy, diagnostics);
         }
         protocols(proxy, diagnostics);
-        if whole {
-            fcgi::check(proxy, diagnostics);
-        }
         connections(proxy, diagnostics);
         captures(proxy, diagnostics);
         data_tests(proxy, diagnostics);

@@ -556,6 +556,9 @@ impl Draft {
         proxy::log_backend::add_rings(&mut config);
         proxy::log_profile::resolve(&mut config, &mut diagnostics);
         mailers::check(&mut config, lua.sends_mail(), &mut diagnostics);
+        if !diagnostics.has_errors() {
+            config.proxies.iter_mut().for_each(|proxy| proxy::fcgi::check(proxy, &mut diagnostics));
+        }
         check::check(&mut config, &default_backends, &mut diagnostics);
         proxy::peers::check(&mut config, environment.localpeer(), &mut diagnostics);
         namespaces::check(&config, files, &mut diagnostics);

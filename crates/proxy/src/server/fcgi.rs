@@ -30,7 +30,6 @@ use super::idle::Open;
 use super::opening::{Openings, Part, Sought};
 use super::pooled::Pooled;
 use super::run::ServerRun;
-use crate::log::{Logger, Severity};
 
 /// The bytes of the output from which on requests wait.
 const OUTPUT_MAX: usize = 64 << 10;
@@ -47,21 +46,19 @@ const FLUSH_TIME: Duration = Duration::from_secs(5);
 /// The application of a backend.
 pub(crate) struct App {
     pub(crate) config: Arc<FcgiApp>,
-    /// `None` in tests.
-    logger: Option<Logger>,
+    /// Logs a message of the application.
+    log: Box<dyn Fn(&[u8]) + Send + Sync>,
 }
 
 impl App {
-    /// Returns the application of a section, whose messages this logger takes.
-    pub(crate) fn new(config: Arc<FcgiApp>, logger: Logger) -> App {
-        App { config, logger: Some(logger) }
+    /// Returns the application of a section, with what logs its messages.
+    pub(crate) fn new(config: Arc<FcgiApp>, log: Box<dyn Fn(&[u8]) + Send + Sync>) -> App {
+        App { config, log }
     }
 
     fn log(&self, message: &[u8]) {
         let end = message.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r' | 0)).map_or(0, |last| last + 1);
-        if let Some(logger) = self.logger.as_ref().filter(|_| !self.config.log.is_empty()) {
-            logger.send(&self.config.log, Severity::Error, &message[..end]);
-        }
+        (self.log)(&message[..end]);
     }
 }
 
@@ -661,7 +658,7 @@ pub fn fuzz_application(bytes: &[u8]) {
             log_global: false,
             at: sluicegate_config::model::Position { file: "".into(), line: 0, column: 0 },
         };
-        Arc::new(App { config: Arc::new(config), logger: None })
+        Arc::new(App::new(Arc::new(config), Box::new(|_| ())))
     };
     for get_values in [false, true] {
         let feed = |step: usize| {
