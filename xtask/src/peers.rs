@@ -66,6 +66,7 @@ const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/bin/curl", "curl", "an HTTP client"),
     ("/usr/bin/h2load", "nghttp2-client", "clients and load of HTTP/2"),
     ("/usr/sbin/nginx", "nginx", "an HTTP server with TLS and HTTP/2"),
+    ("/usr/sbin/php-fpm8.2", "php8.2-fpm", "a FastCGI application"),
     ("/usr/bin/socat", "socat", "what scripts of operators reach the stats socket with"),
     ("/usr/share/lua/5.1/redis.lua", "lua-redis", "the Redis client that scripts bring"),
     ("/usr/bin/chromedriver", "chromium-driver", "looks at the statistics page, and clicks"),

@@ -371,11 +371,12 @@ fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     let named = |proto: Proto| match proto {
         Proto::H1 => "h1",
         Proto::H2 => "h2",
+        Proto::Fcgi => "fcgi",
         Proto::Raw => "none",
     };
     let http = proxy.mode == Mode::Http;
     for bind in &proxy.binds {
-        if let Some(proto) = bind.proto.filter(|proto| !proto.fits(http)) {
+        if let Some(proto) = bind.proto.filter(|proto| !proto.fits(http) || *proto == Proto::Fcgi) {
             let message = format!("{kind} '{}' : MUX protocol '{}' is not usable for 'bind'", proxy.name, named(proto));
             diagnostics.error(bind.at.clone(), message);
         }

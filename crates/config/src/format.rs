@@ -43,8 +43,13 @@ pub(crate) enum Blanks {
 
 /// Parses a format of this file, which is known to be valid.
 pub(crate) fn builtin(text: &str) -> LogFormat {
+    builtin_in(Place::Log, text)
+}
+
+/// Reads a format of this file for another place than a log.
+pub(crate) fn builtin_in(place: Place, text: &str) -> LogFormat {
     let stores = StoreNames::default();
-    let reader = ExpressionReader { stores: &stores, place: Place::Log, acl: false };
+    let reader = ExpressionReader { stores: &stores, place, acl: false };
     let nowhere = |_| Position { file: "".into(), line: 0, column: 0 };
     read(text.as_bytes(), Blanks::Merged, &reader, &nowhere).expect("a test reads each of them")
 }

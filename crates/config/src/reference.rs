@@ -64,6 +64,12 @@ pub fn reference() -> String {
     table(&mut out, &actions, true);
     let _ = write!(
         out,
+        "\n## Section `fcgi-app`\n\n\
+         `fcgi-app NAME` is a FastCGI application ([reference](fastcgi.md)) of backends that name it (`use-fcgi-app`).\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "fcgi-app"), false);
+    let _ = write!(
+        out,
         "\n## Section `http-errors`\n\n\
          `http-errors NAME` is a set of error pages for proxies (`errorfiles`) and rules (`return`, `deny`).\n\n"
     );

@@ -33,7 +33,7 @@ use crate::errors::CompileError;
 use crate::http_client::HttpClient;
 use crate::limit::Limit;
 use crate::listener::Listener;
-use crate::log::{LogBackend, Logger, ProxyLog};
+use crate::log::{LogBackend, Logger, ProxyLog, Severity};
 use crate::mail::Alerts;
 use crate::peers::{self, Section, States};
 use crate::process::Process;
@@ -42,7 +42,8 @@ use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
 use crate::server::{
-    Admin, CheckCode, Headers, IdleConnections, KeyCode, ServerEvent, ServerNames, ServerRun, connectors, set_sockets,
+    Admin, App, CheckCode, Headers, IdleConnections, KeyCode, ServerEvent, ServerNames, ServerRun, connectors,
+    set_sockets,
 };
 use crate::site::Site;
 use crate::stick::Table;
@@ -306,7 +307,7 @@ pub fn build_after(
                     (rules, logs[index].clone(), headers, names, checks),
                     tls,
                     alerts,
-                    &directory,
+                    (&directory, &parts.logger),
                 ));
             }
             (rules, headers, checks, tls, names, servers) => {
@@ -452,13 +453,19 @@ fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
     u32::try_from(total.div_ceil(10)).unwrap_or(u32::MAX).max(1)
 }
 
+/// Returns an application whose messages are logged as its section says.
+fn application(app: &Arc<model::FcgiApp>, logger: &Logger) -> App {
+    let (logger, config) = (logger.clone(), app.clone());
+    App::new(app.clone(), Box::new(move |message| logger.send(&config.log, Severity::Error, message)))
+}
+
 fn build_proxy(
     id: ProxyId,
     config: &model::Proxy,
     (rules, log, headers, names, checks): (ProxyRules, Arc<ProxyLog>, Headers, ServerNames, CheckCode),
     tls: BindsTls,
     alerts: Option<Alerts>,
-    directory: &Arc<Directory>,
+    (directory, logger): (&Arc<Directory>, &Logger),
 ) -> Arc<ProxyRun> {
     let sides = &directory.proxies[id.0 as usize];
     let site = Arc::new(Site {
@@ -471,6 +478,7 @@ fn build_proxy(
         has_foreign_sources: crate::server::has_foreign_sources(config),
         tls,
         cookies: crate::persist::cookie_values(config),
+        fcgi: config.fcgi_app().map(|app| Arc::new(application(app, logger))),
         alerts,
         directory: directory.clone(),
         lines: log.counts_lines().then(AtomicU64::default),

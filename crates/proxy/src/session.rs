@@ -162,6 +162,7 @@ impl Session {
             proxies.for_each(|proxy| server::forget_own(&proxy.servers, worker.index, self.place()));
         }
         worker.http2.forget(&server::own_label(worker.index, self.place()));
+        worker.applications.forget(&server::own_label(worker.index, self.place()));
     }
 
     /// Ends the connection so that a client that may still be sending can read the response.

@@ -11,7 +11,7 @@ use sluicegate_config::model::{self, ProxyId};
 use crate::directory::Directory;
 use crate::frontend::FrontendShared;
 use crate::mail::Alerts;
-use crate::server::{BackendShared, ServerRun};
+use crate::server::{App, BackendShared, ServerRun};
 use crate::tls::BindsTls;
 
 /// A frontend, backend or listen: its configuration, its state and its servers.
@@ -34,6 +34,8 @@ pub struct Site {
     pub tls: BindsTls,
     /// The value of the persistence cookie for each server, as configured.
     pub cookies: Vec<Option<Arc<str>>>,
+    /// Its FastCGI application.
+    pub(crate) fcgi: Option<Arc<App>>,
     /// Alerts by mail about its servers.
     pub(crate) alerts: Option<Alerts>,
     /// Every proxy of the configuration.

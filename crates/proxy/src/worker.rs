@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use crate::listener::Accepted;
 use crate::process::{self, Phase, WorkerFigures};
 use crate::running::Running;
-use crate::server::{AgentConnections, Http2Connections, IdleConnections, socket_options};
+use crate::server::{AgentConnections, AppConnections, Http2Connections, IdleConnections, socket_options};
 use crate::stream::{Cards, Client, FreeList, Scripts};
 
 pub use thread::{INBOX, WorkerTask, Workers, start};
@@ -53,6 +53,8 @@ pub struct Worker {
     pub(crate) http2: Rc<Http2Connections>,
     /// Connections to agents.
     pub(crate) agents: Rc<AgentConnections>,
+    /// Connections to FastCGI applications.
+    pub(crate) applications: Rc<AppConnections>,
     /// The time at which this worker began to serve the configuration.
     began: Instant,
     /// Limits of a head (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
@@ -131,6 +133,7 @@ impl Worker {
             client_sockets,
             http2: Rc::new(Http2Connections::new(index, settings, glitches_load, buffers.clone(), used)),
             agents: Rc::new(AgentConnections::new(index, buffers.clone())),
+            applications: Rc::new(AppConnections::new(index, buffers.clone())),
             streams: FreeList::default(),
             cards: Cards::default(),
             idle: running.idle[index].clone(),

@@ -49,6 +49,8 @@ impl Contexts {
     pub const ACME: Contexts = Contexts(1 << 20);
     /// `peers`.
     pub const PEERS: Contexts = Contexts(1 << 21);
+    /// `fcgi-app`.
+    pub const FCGI_APP: Contexts = Contexts(1 << 22);
     /// `ring`.
     pub const RING: Contexts = Contexts(1 << 24);
     /// `log-forward`.
@@ -90,7 +92,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 30] = [
+        const NAMES: [(Contexts, &str); 31] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -110,6 +112,7 @@ impl Contexts {
             (Contexts::RING, "ring"),
             (Contexts::LOG_FORWARD, "log-forward"),
             (Contexts::CACHE, "cache"),
+            (Contexts::FCGI_APP, "fcgi-app"),
             (Contexts::PROGRAM, "program"),
             (Contexts::NAMESPACE_LIST, "namespace_list"),
             (Contexts::BIND_OPTION, "bind"),

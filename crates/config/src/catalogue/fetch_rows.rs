@@ -451,6 +451,8 @@ fetches! {
      user of this list and the right password; no result without a user and a password."),
     row(&["http_auth_group"], Fetch::HttpAuthGroup, &[A::Userlist], 1, O::Str, REQUEST, "The user's name if the \
      password is right; ACL patterns are groups, one of which the user must belong to."),
+    row(&["fcgi.docroot"], Fetch::FcgiDocroot, &[], 0, O::Str, REQUEST, "The document root of the backend's FastCGI application."),
+    row(&["fcgi.index"], Fetch::FcgiIndex, &[], 0, O::Str, REQUEST, "The index of the backend's FastCGI application."),
     row(&["http_auth_type"], Fetch::HttpAuthType, &[], 0, O::Str, REQUEST, "The scheme of the Authorization field: Basic or Bearer."),
     row(&["http_auth_user"], Fetch::HttpAuthUser, &[], 0, O::Str, REQUEST, "The user of the Authorization field (Basic)."),
     row(&["http_auth_pass"], Fetch::HttpAuthPass, &[], 0, O::Str, REQUEST, "The password of the Authorization field (Basic)."),

@@ -5,7 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "fcgi-app", "traces",
+    "traces",
 ];
 
 /// Keywords of `global`.
@@ -29,7 +29,6 @@ pub const NEWER_GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "use-fcgi-app",
 ];
 
 /// Keywords of proxies that came after HAProxy 3.2.
@@ -85,7 +84,7 @@ pub const NEWER_ACTIONS: &[&str] = &["add-headers-bin", "del-headers-bin", "set-
 /// Sample fetches.
 #[rustfmt::skip]
 pub const FETCHES: &[&str] = &[
-    "bs.debug_str", "fcgi.docroot", "fcgi.index", "fs.debug_str", "internal.htx.data", "internal.htx.free",
+    "bs.debug_str", "fs.debug_str", "internal.htx.data", "internal.htx.free",
     "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size",
     "internal.htx.used", "internal.htx_blk.data", "internal.htx_blk.hdrname", "internal.htx_blk.hdrval",
     "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type", "spoe.engine-id",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Expr, NumberOr, Position, SpoeFilter, TimeOr};
+use super::{Expr, FcgiApp, NumberOr, Position, SpoeFilter, TimeOr};
 
 /// A `filter` line; those of a proxy apply in their order.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub enum Filter {
     Bandwidth(Arc<BandwidthFilter>),
     /// `filter spoe`.
     Spoe(Arc<SpoeFilter>),
+    /// `use-fcgi-app`, `filter fcgi-app`.
+    Fcgi(Arc<FcgiApp>),
 }
 
 /// `filter trace`: prints what passes to the standard error.

@@ -368,7 +368,7 @@ pub struct ProxyOptions {
     /// `option idle-close-on-response`.
     pub idle_close_on_response: bool,
     /// `option http-restrict-req-hdr-names`.
-    pub header_names: HeaderNames,
+    pub header_names: Option<HeaderNames>,
     /// `option accept-unsafe-violations-in-http-request`.
     pub unsafe_requests: bool,
     /// `option accept-unsafe-violations-in-http-response`.

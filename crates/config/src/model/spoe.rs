@@ -136,16 +136,17 @@ pub struct SendSpoeGroup {
 }
 
 impl Proxy {
-    /// Returns the targets of its log lines, and those of its agents.
+    /// Returns the targets of its log lines, and those of its agents and its application.
     pub fn log_targets(&self) -> impl Iterator<Item = &LogTarget> {
         let agents = self.filters.iter().flat_map(|filter| match filter {
             Filter::Spoe(filter) => filter.agent.log.as_slice(),
+            Filter::Fcgi(app) => app.log.as_slice(),
             _ => &[],
         });
         self.log.iter().chain(agents)
     }
 
-    /// Returns its own `log` lines and those of each of its agents, with the names of their sections.
+    /// Returns its own `log` lines and those of each of its agents and its application, with the names of their sections.
     pub(crate) fn log_lists(&mut self) -> impl Iterator<Item = (String, &mut Vec<LogTarget>)> {
         let kind = if self.log_forward.is_some() { "log-forward" } else { "proxy" };
         let own = (format!("{kind} section '{}'", self.name), &mut self.log);
@@ -153,6 +154,10 @@ impl Proxy {
             Filter::Spoe(filter) => {
                 let agent = &mut Arc::make_mut(filter).agent;
                 Some((format!("SPOE agent section '{}'", agent.name), &mut agent.log))
+            }
+            Filter::Fcgi(app) => {
+                let app = Arc::make_mut(app);
+                Some((format!("fcgi-app section '{}'", app.name), &mut app.log))
             }
             _ => None,
         });

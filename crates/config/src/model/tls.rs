@@ -21,6 +21,8 @@ pub enum Proto {
     H1,
     /// `h2`.
     H2,
+    /// `fcgi`, of servers.
+    Fcgi,
     /// `none`: bytes, in `mode tcp`.
     Raw,
 }

@@ -430,7 +430,8 @@ pub(crate) fn proto(name: &str) -> Result<Proto, String> {
         "h1" => Ok(Proto::H1),
         "h2" => Ok(Proto::H2),
         "none" => Ok(Proto::Raw),
-        "fcgi" | "quic" | "spop" => Err(format!("'{name}' is not supported yet")),
+        "fcgi" => Ok(Proto::Fcgi),
+        "quic" | "spop" => Err(format!("'{name}' is not supported yet")),
         _ => Err(format!("unknown MUX protocol '{name}'")),
     }
 }

@@ -60,6 +60,7 @@ pub(crate) enum SectionKind {
     LogForward,
     Mailers,
     Cache,
+    FcgiApp,
     NamespaceList,
     LogProfile,
     Program,
@@ -87,6 +88,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("log-forward", SectionKind::LogForward),
     ("mailers", SectionKind::Mailers),
     ("cache", SectionKind::Cache),
+    ("fcgi-app", SectionKind::FcgiApp),
     ("namespace_list", SectionKind::NamespaceList),
     ("log-profile", SectionKind::LogProfile),
     ("program", SectionKind::Program),
@@ -554,6 +556,9 @@ impl Draft {
         proxy::log_backend::add_rings(&mut config);
         proxy::log_profile::resolve(&mut config, &mut diagnostics);
         mailers::check(&mut config, lua.sends_mail(), &mut diagnostics);
+        if !diagnostics.has_errors() {
+            config.proxies.iter_mut().for_each(|proxy| proxy::fcgi::check(proxy, &mut diagnostics));
+        }
         check::check(&mut config, &default_backends, &mut diagnostics);
         proxy::peers::check(&mut config, environment.localpeer(), &mut diagnostics);
         namespaces::check(&config, files, &mut diagnostics);
@@ -620,6 +625,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &program::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::fcgi::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_profile::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_forward::KEYWORDS));

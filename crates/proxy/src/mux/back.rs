@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use sluicegate_transport::BufferPool;
 use sluicegate_wire::http::{self, Framing, Limits, Message, Method, ResponseHead};
 
-use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1, h2};
+use super::{Body, End, FlowError, HeadForm, Moved, Peek, fcgi, h1, h2};
 use crate::server::{Lease, Link, ServerConnection, StreamFacts};
 use crate::stream::Content;
 
@@ -26,6 +26,7 @@ pub(crate) enum HeadError {
 pub(crate) enum Sent {
     H1(h1::Writer),
     H2(Box<h2::Sent>),
+    Fcgi(Box<fcgi::Sent>),
 }
 
 impl Sent {
@@ -39,6 +40,7 @@ impl Sent {
         match self {
             Sent::H1(writer) => writer.into_memory(),
             Sent::H2(sent) => sent.into_memory(),
+            Sent::Fcgi(sent) => sent.into_memory(),
         }
     }
 }
@@ -49,6 +51,7 @@ impl Sent {
 pub(crate) enum Back {
     H1(h1::Back),
     H2(Box<h2::Back>),
+    Fcgi(Box<fcgi::Back>),
 }
 
 /// Calls the same function of the end that there is.
@@ -57,6 +60,7 @@ macro_rules! each {
         match $self {
             Back::H1($end) => $call,
             Back::H2($end) => $call,
+            Back::Fcgi($end) => $call,
         }
     };
 }
@@ -72,6 +76,19 @@ impl Back {
             (Link::Stream(stream), Sent::H2(sent)) => Back::H2(Box::new(h2::Back::new(stream, lease, sent))),
             (Link::Stream(stream), Sent::H1(writer)) => {
                 Back::H2(Box::new(h2::Back::new(stream, lease, Box::new(h2::Sent::of_writer(writer)))))
+            }
+            (Link::Own(socket), Sent::Fcgi(sent)) => Back::H1(h1::Back::new(socket, lease, sent.into_writer())),
+            (Link::Stream(stream), Sent::Fcgi(sent)) => {
+                let sent = Box::new(h2::Sent::of_writer(sent.into_writer()));
+                Back::H2(Box::new(h2::Back::new(stream, lease, sent)))
+            }
+            (Link::Application(stream), Sent::Fcgi(sent)) => Back::Fcgi(Box::new(fcgi::Back::new(stream, lease, sent))),
+            (Link::Application(stream), Sent::H2(sent)) => {
+                Back::Fcgi(Box::new(fcgi::Back::new(stream, lease, Box::new(fcgi::Sent::of_http(*sent)))))
+            }
+            (Link::Application(stream), Sent::H1(writer)) => {
+                let sent = fcgi::Sent::of_http(h2::Sent::of_writer(writer));
+                Back::Fcgi(Box::new(fcgi::Back::new(stream, lease, Box::new(sent))))
             }
             (Link::Agent(_), _) => unreachable!("only exchanges with agents are assigned their connections"),
         }
@@ -94,6 +111,10 @@ impl Back {
                 let (stream, lease, sent) = end.take_apart();
                 (ServerConnection { link: Link::Stream(stream), lease }, Sent::H2(sent))
             }
+            Back::Fcgi(end) => {
+                let (stream, lease, sent) = end.take_apart(pool);
+                (ServerConnection { link: Link::Application(stream), lease }, Sent::Fcgi(sent))
+            }
         }
     }
 
@@ -108,6 +129,7 @@ impl Back {
         match self {
             Back::H1(end) => h1::Wired::writer(end).is_fresh(),
             Back::H2(end) => end.is_fresh(),
+            Back::Fcgi(end) => end.is_fresh(),
         }
     }
 
@@ -116,6 +138,7 @@ impl Back {
         match self {
             Back::H1(_) => false,
             Back::H2(end) => end.is_unprocessed(),
+            Back::Fcgi(end) => end.is_unprocessed(),
         }
     }
 
@@ -124,6 +147,7 @@ impl Back {
         match self {
             Back::H1(_) => true,
             Back::H2(end) => end.has_begun(),
+            Back::Fcgi(_) => true,
         }
     }
 
@@ -132,14 +156,23 @@ impl Back {
         match self {
             Back::H1(_) => true,
             Back::H2(end) => end.is_over(),
+            Back::Fcgi(end) => end.is_over(),
         }
     }
 
     /// Returns what fetches report of a stream of HTTP/2.
     pub(crate) fn http2_facts(&self) -> Option<StreamFacts> {
         match self {
-            Back::H1(_) => None,
+            Back::H1(_) | Back::Fcgi(_) => None,
             Back::H2(end) => Some(end.facts()),
+        }
+    }
+
+    /// Returns the end towards an application.
+    pub(crate) fn application(&mut self) -> Option<&mut fcgi::Back> {
+        match self {
+            Back::Fcgi(end) => Some(end),
+            Back::H1(_) | Back::H2(_) => None,
         }
     }
 
@@ -149,12 +182,18 @@ impl Back {
             Back::H1(_) => framing,
             Back::H2(_) if framing == Framing::None => framing,
             Back::H2(_) => Framing::UntilClose,
+            Back::Fcgi(end) => end.framing(),
         }
     }
 
     /// Sends a request's head; its body follows. `last` is a field after all others.
     pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>, last: Option<(&[u8], &[u8])>) {
-        each!(self, end => end.send_head(head, form, last));
+        match self {
+            Back::H1(end) => end.send_head(head, form, last),
+            Back::H2(end) => end.send_head(head, form, last),
+            // It gets parameters: see `application`.
+            Back::Fcgi(_) => {}
+        }
     }
 
     /// Receives a response's head to a request of this method.
@@ -169,6 +208,7 @@ impl Back {
         match self {
             Back::H1(end) => end.poll_head(cx, pool, limits, method, response),
             Back::H2(end) => end.poll_head(cx, response),
+            Back::Fcgi(end) => end.poll_head(cx, pool, limits, method, response),
         }
     }
 
@@ -178,6 +218,7 @@ impl Back {
             Back::H1(end) => end.take_head(head, max_fields),
             // It was removed when it was received.
             Back::H2(_) => {}
+            Back::Fcgi(end) => end.take_head(head, max_fields),
         }
     }
 
@@ -190,8 +231,8 @@ impl Back {
     pub(crate) fn open_tunnel(&mut self) {
         match self {
             Back::H1(end) => end.open_tunnel(),
-            // Data frames carry a tunnel's bytes as those of a body.
-            Back::H2(_) => {}
+            // Data frames carry a tunnel's bytes as those of a body. An application opens none.
+            Back::H2(_) | Back::Fcgi(_) => {}
         }
     }
 
@@ -215,6 +256,7 @@ impl Back {
         match self {
             Back::H1(end) => end.replace(bytes, pool),
             Back::H2(end) => end.replace(bytes),
+            Back::Fcgi(end) => end.replace(bytes, pool),
         }
     }
 
@@ -223,6 +265,10 @@ impl Back {
         match self {
             Back::H1(end) => peek.look(end.input(), content),
             Back::H2(end) => peek.look_at_plain(end.input(), end.is_complete(), content),
+            Back::Fcgi(end) if end.framing() == Framing::UntilClose => {
+                peek.look_at_plain(end.input(), end.is_complete(), content);
+            }
+            Back::Fcgi(end) => peek.look(end.input(), content),
         }
     }
 
@@ -242,7 +288,7 @@ impl End for Back {
     fn h1(&mut self) -> Option<h1::Wire<'_>> {
         match self {
             Back::H1(end) => end.h1(),
-            Back::H2(_) => None,
+            Back::H2(_) | Back::Fcgi(_) => None,
         }
     }
 

@@ -14,6 +14,7 @@
 //! the socket and the input buffer of a connection to a server.
 
 mod back;
+pub(crate) mod fcgi;
 mod front;
 pub(crate) mod h1;
 pub(crate) mod h2;

@@ -12,7 +12,7 @@ use sluicegate_config::model::{
 use super::build::{Builder, Sources};
 use super::forwardfor::ForwardedCode;
 use super::spoe::EventLists;
-use super::{CompileError, Hook, Looks, ReplySource, RuleList, reply, spoe, stream};
+use super::{CompileError, Hook, Looks, ReplySource, RuleList, fcgi, reply, spoe, stream};
 use crate::directory::Directory;
 use crate::engines::Engines;
 use crate::log::{Logger, ProxyLog};
@@ -65,6 +65,8 @@ pub struct ProxyRules {
     pub(crate) balance_key: Option<KeyCode>,
     /// `persist rdp-cookie`.
     pub(crate) rdp_cookie: Option<ExpressionCode>,
+    /// The rules of its FastCGI application.
+    pub fcgi: RuleList,
     /// The messages of events.
     spoe: EventLists,
 }
@@ -104,6 +106,9 @@ impl ProxyRules {
             compiled.default_backend = own.map(|index| ProxyId(index as u32));
         }
         lists.keys(&mut compiled);
+        if let Some(app) = proxy.fcgi_app() {
+            compiled.fcgi = lists.build(Hook::HttpRequest, |builder| fcgi::rules(builder, app));
+        }
         if !agents.is_empty() {
             compiled.spoe =
                 EventLists::new(|event| lists.build(spoe::hook(event), |builder| spoe::event(builder, event)));

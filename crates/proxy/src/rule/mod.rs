@@ -18,6 +18,7 @@ mod compile;
 mod counter;
 mod edit;
 mod failed;
+mod fcgi;
 mod filter;
 pub(crate) mod forwardfor;
 mod limit;

@@ -83,6 +83,7 @@ impl RingServer {
             has_foreign_sources: false,
             tls: Default::default(),
             cookies: Vec::new(),
+            fcgi: None,
             alerts: None,
             directory: directory.clone(),
             lines: None::<AtomicU64>,

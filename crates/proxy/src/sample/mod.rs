@@ -22,9 +22,9 @@ mod variables;
 
 pub(crate) use base64::Base64;
 pub(crate) use converter::json_text;
-pub(crate) use converter::url_decode;
 pub use converter::{Converted, ConverterCode, Effect, Setting, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
 pub(crate) use converter::{is_forwarded, is_host, node_name, node_port};
+pub(crate) use converter::{present_http_date, url_decode};
 pub(crate) use encode::{Writer as EncodedWriter, append_json_string, parts as encoded_parts};
 pub use expression::ExpressionCode;
 pub use fetch::{Cursor, FetchCode, FetchScope};

@@ -58,6 +58,7 @@ async fn exchange(worker: Rc<Worker>, engine: Arc<Engine>, messages: Messages) -
         namespace: None,
         http2: None,
         agents: Some((&worker.agents, &engine)),
+        application: None,
         websocket: false,
         allow_reuse: true,
         keeper: Keeper { session: 0, most: 0 },

@@ -19,6 +19,7 @@ use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 
 use super::connection::{Lease, Link, ServerConnection, connect, keepalive, reuse_policy, say};
+use super::fcgi::{App, Connections as AppConnections, Opened as AppOpened};
 use super::h2::attached::label_of;
 use super::h2::{Connections, Opened, Wanted};
 use super::header::{Headers, Made};
@@ -122,6 +123,7 @@ pub async fn assign_and_connect(
         namespace: sockets::namespace_of_client(backend, cx),
         http2: Some(&worker.http2),
         agents: None,
+        application: backend.fcgi.as_ref().map(|app| (&worker.applications, app)),
         websocket: worker.http2.is_used() && asks_for_websocket(&cx.request),
         allow_reuse,
         keeper: Keeper { session: cx.client.session, most: cx.frontend.config.max_session_srv_conns },
@@ -185,6 +187,8 @@ pub(super) struct Assignment<'a> {
     pub(super) http2: Option<&'a Rc<Connections>>,
     /// The worker's connections to agents, and the engine, for messages to an agent.
     pub(super) agents: Option<(&'a Rc<AgentConnections>, &'a Arc<Engine>)>,
+    /// The worker's connections to FastCGI applications, and the backend's application.
+    pub(super) application: Option<(&'a Rc<AppConnections>, &'a Arc<App>)>,
     /// Whether the request asks for a WebSocket.
     pub(super) websocket: bool,
     pub(super) allow_reuse: bool,
@@ -576,6 +580,9 @@ impl Assignment<'_> {
         if server.config.is_reverse() {
             return self.take_attached(server, now).await;
         }
+        if let Some((connections, app)) = self.application.filter(|_| server.config.proto == Some(Proto::Fcgi)) {
+            return self.open_application(server, connections, app, now).await;
+        }
         let config = self.config;
         let label = self.label(server);
         let version = self.version(server);
@@ -711,6 +718,53 @@ impl Assignment<'_> {
         }
     }
 
+    /// Takes a place on a connection to an application, of one that is being opened, or on a new one.
+    async fn open_application(
+        &self,
+        server: &Arc<ServerRun>,
+        connections: &Rc<AppConnections>,
+        app: &Arc<App>,
+        now: &mut Instant,
+    ) -> Result<Given, ConnectError> {
+        let config = self.config;
+        let given = |stream, reuses| Given { link: Link::Application(stream), open: None, reuses, label: None };
+        let label = self.label(server);
+        let address = server.socket_addr(self.destination);
+        let session = matches!(server.reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
+        let wanted = Wanted { label: label.as_deref(), address, session };
+        let policy = reuse_policy(config.mode, server.reuse, config.options.connection, self.allow_reuse);
+        let proven_only = policy == Some(true);
+        let opener = loop {
+            if policy.is_some()
+                && let Some((stream, before)) = connections.take(server, app, &wanted, proven_only)
+            {
+                self.count(server, |counters| counters.reuse.add(1));
+                return Ok(given(stream, before));
+            }
+            // Until it is open, a connection is shared only if it has room for several requests.
+            if policy.is_none() || server.reuse != HttpReuse::Always || app.config.max_requests == 1 {
+                break None;
+            }
+            match connections.join_opening(server, app, &wanted) {
+                Part::First(first) => break Some(first),
+                Part::Other(opening) => match opening.outcome().await {
+                    Outcome::Opened | Outcome::Abandoned => *now = Instant::now(),
+                    Outcome::Failed(error) => return Err(error),
+                },
+            }
+        };
+        let established = self.establish(server, HttpVersion::One).await;
+        let made = established.map(|(socket, open)| {
+            *now = Instant::now();
+            let opened = AppOpened { socket, open, label, address, session, shared: policy_allows(config) };
+            given(connections.add(server, app, opened), 0)
+        });
+        if let Some(opener) = opener {
+            opener.finish(made.as_ref().map_or_else(|error| Outcome::Failed(*error), |_| Outcome::Opened));
+        }
+        made
+    }
+
     /// Opens a connection, up to the end of its handshakes.
     async fn establish(&self, server: &Arc<ServerRun>, version: HttpVersion) -> Result<(Socket, Open), ConnectError> {
         let (config, header) = (self.config, self.header(server));
@@ -752,7 +806,7 @@ impl Assignment<'_> {
         }
         let of_line = match server.config.proto {
             Some(Proto::H2) => HttpVersion::Two,
-            Some(Proto::H1 | Proto::Raw) => HttpVersion::One,
+            Some(Proto::H1 | Proto::Fcgi | Proto::Raw) => HttpVersion::One,
             None if server.tls().is_some() => HttpVersion::Negotiated,
             None => HttpVersion::One,
         };

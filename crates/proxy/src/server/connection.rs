@@ -10,6 +10,7 @@ use sluicegate_config::model::{AbstractName, ConnectionMode, HttpReuse, Mode, Pr
 use sluicegate_transport::{self as transport, Socket, UnixAddress};
 use socket2::TcpKeepalive;
 
+use super::fcgi;
 use super::h2::{Stream, StreamFacts};
 use super::idle::{self, IdleConnections, Keeper, Open};
 use super::opening::ConnectError;
@@ -33,6 +34,8 @@ pub(crate) enum Link {
     Own(Socket),
     /// A stream of HTTP/2.
     Stream(Stream),
+    /// A place on a connection to a FastCGI application.
+    Application(fcgi::Stream),
     /// A place on a connection to an agent.
     Agent(spop::Stream),
 }
@@ -88,6 +91,7 @@ impl ServerConnection {
         match &self.link {
             Link::Own(socket) => read(socket),
             Link::Stream(stream) => stream.with_socket(read),
+            Link::Application(stream) => stream.with_socket(read),
             Link::Agent(stream) => stream.with_socket(read),
         }
     }
@@ -95,7 +99,7 @@ impl ServerConnection {
     /// Returns what fetches report of a stream of HTTP/2.
     pub(crate) fn http2_facts(&self) -> Option<StreamFacts> {
         match &self.link {
-            Link::Own(_) | Link::Agent(_) => None,
+            Link::Own(_) | Link::Application(_) | Link::Agent(_) => None,
             Link::Stream(stream) => Some(stream.facts()),
         }
     }

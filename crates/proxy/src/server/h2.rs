@@ -7,7 +7,7 @@
 //!
 //! `http-reuse` decides who shares a connection: under `never` and `safe` a busy one serves a single session, otherwise
 //! any. Connections are not taken over by other workers. One without streams is closed if the server has more
-//! connections than were needed lately ([`idle::is_needed`]), or after `pool-purge-delay`, and tested by `idle-ping`.
+//! connections than were needed lately ([`super::idle::is_needed`]), or after `pool-purge-delay`, and tested by `idle-ping`.
 //! Under `always` requests wait for a connection that is being opened ([`super::opening`]).
 //!
 //! A server may also have opened a connection itself: see [`attached`].
@@ -24,7 +24,6 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -33,10 +32,11 @@ use sluicegate_wire::http::{Message, ResponseHead};
 use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
 
 use super::by_server::{ByServer, key_of};
-use super::idle::{self, Open};
+use super::idle::Open;
 use super::opening::{ConnectError, Openings, Part, Sought};
+use super::pooled::Pooled;
 use super::run::ServerRun;
-use super::shared::{BackendShared, ServerShared};
+use super::shared::BackendShared;
 use crate::counters::Http2Counters;
 use crate::process::Process;
 
@@ -258,7 +258,7 @@ struct Times {
 /// A connection to a server.
 pub(crate) struct Connection {
     state: RefCell<State>,
-    server: Arc<ServerShared>,
+    pooled: Pooled,
     /// The backend, whose figures count the connection.
     backend: Arc<BackendShared>,
     worker: usize,
@@ -274,12 +274,6 @@ pub(crate) struct Connection {
     patience: Duration,
     /// The silence after which an idle connection is tested (`idle-ping`).
     ping: Option<Duration>,
-    /// `pool-max-conn`.
-    idle_max: u32,
-    /// `pool-low-conn`.
-    idle_low: u32,
-    /// `max-reuse`.
-    reuse_max: u32,
     /// See [`Connections`].
     glitches_load: Option<(Arc<Process>, u32)>,
 }
@@ -294,36 +288,11 @@ impl Connection {
         &self.backend.figures.at(self.worker).http2
     }
 
-    fn idle_count(&self) -> &AtomicU32 {
-        &self.server.idle[self.worker].lending
-    }
-
-    /// Returns whether the connection has lent as many streams as it may (`max-reuse`).
-    fn is_used_up(&self, state: &State) -> bool {
-        state.lent > self.reuse_max
-    }
-
-    /// Returns whether the connection, whose last stream has ended, is kept for other requests.
-    fn is_needed(&self) -> bool {
-        let is_one_of_few = self.idle_max == u32::MAX || self.server.idle_connections() < self.idle_max;
-        // This side can't open another connection in place of one that the server has opened.
-        is_one_of_few && (self.attached || idle::is_needed(&self.server, self.worker, self.idle_low))
-    }
-
     fn set_idle(&self, state: &mut State, idle: bool) {
-        match (idle, state.idle_since) {
-            (true, None) => {
-                state.idle_since = Some(Instant::now());
-                self.idle_count().fetch_add(1, Ordering::Relaxed);
-                if let Some(place) = &state.place {
-                    place.tell();
-                }
-            }
-            (false, Some(_)) => {
-                state.idle_since = None;
-                self.idle_count().fetch_sub(1, Ordering::Relaxed);
-            }
-            _ => {}
+        let was_idle = state.idle_since.is_some();
+        self.pooled.set_idle(&mut state.idle_since, idle);
+        if let Some(place) = state.place.as_ref().filter(|_| idle && !was_idle) {
+            place.tell();
         }
     }
 
@@ -430,12 +399,12 @@ impl Connection {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if test.is_none() && !pending && self.attached && !attached::is_surplus(&self.server) {
+        if test.is_none() && !pending && self.attached && !attached::is_surplus(&self.pooled.server) {
             state.idle_since = Some(Instant::now());
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.server.lower_need(1);
+        self.pooled.server.lower_need(1);
         Poll::Ready(())
     }
 
@@ -602,7 +571,8 @@ impl Drop for Stream {
         }
         if state.is_idle() && !state.gone {
             state.session = None;
-            state.retired |= self.connection.is_used_up(&state) || !self.connection.is_needed();
+            let pooled = &self.connection.pooled;
+            state.retired |= pooled.is_used_up(state.lent) || !pooled.is_needed();
             self.connection.set_idle(&mut state, true);
         }
         state.close_if_idle();
@@ -697,7 +667,7 @@ impl Connections {
             if !state.has_place() || other {
                 return None;
             }
-            if connection.is_used_up(&state) {
+            if connection.pooled.is_used_up(state.lent) {
                 return None;
             }
             let before = state.lent;
@@ -758,9 +728,15 @@ impl Connections {
         };
         let own = server.reuse == sluicegate_config::model::HttpReuse::Never;
         let patience = if own { Some(OWN_IDLE) } else { server.config.pool.purge_delay };
+        let pooled = Pooled::new(server, self.worker);
+        let pooled = match (own, is_attached) {
+            (true, _) => pooled.own(),
+            (false, true) => pooled.lasting(),
+            (false, false) => pooled,
+        };
         let connection = Rc::new(Connection {
             state: RefCell::new(state),
-            server: server.shared.clone(),
+            pooled,
             backend: server.backend.clone(),
             worker: self.worker,
             label,
@@ -770,9 +746,6 @@ impl Connections {
             counted: Cell::new(true),
             patience: patience.unwrap_or_default(),
             ping: server.config.pool.idle_ping,
-            idle_max: server.config.pool.max.filter(|_| !own).unwrap_or(u32::MAX),
-            idle_low: if own { u32::MAX } else { server.config.pool.low },
-            reuse_max: server.config.pool.max_reuse.unwrap_or(u32::MAX),
             glitches_load: self.glitches_load.clone(),
         });
         self.by_server.add(&server.shared, connection.clone());
@@ -781,7 +754,7 @@ impl Connections {
     }
 
     fn remove(&self, connection: &Rc<Connection>) {
-        self.by_server.remove(&connection.server, connection);
+        self.by_server.remove(&connection.pooled.server, connection);
     }
 
     /// Ends the connections whose label starts with `label` once they have no stream.
@@ -822,7 +795,7 @@ impl Connection {
         let mut state = self.state();
         state.reserved += 1;
         state.lent = state.lent.saturating_add(1);
-        self.set_idle(&mut state, false);
+        self.pooled.set_idle(&mut state.idle_since, false);
         Stream { connection: self.clone(), key: None }
     }
 

@@ -17,7 +17,6 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -27,10 +26,10 @@ use sluicegate_wire::spop::{self, AgentHello, Frame, Greeting, Messages, Status}
 
 use super::by_server::{ByServer, key_of};
 use super::h2::poll_fill;
-use super::idle::{self, Open};
+use super::idle::Open;
 use super::opening::{Openings, Part, Sought};
+use super::pooled::Pooled;
 use super::run::ServerRun;
-use super::shared::ServerShared;
 use crate::spoe::{Answer, Engine, OF_CONNECTION};
 
 /// The maximum number of exchanges at a time; HAProxy's.
@@ -251,16 +250,12 @@ impl State {
 /// A connection to an agent.
 struct Connection {
     state: RefCell<State>,
-    server: Arc<ServerShared>,
-    worker: usize,
+    pooled: Pooled,
     engine: Arc<Engine>,
     address: Option<SocketAddr>,
     tls: bool,
     /// The time for which the connection stays open without an exchange.
     patience: Option<Duration>,
-    idle_max: u32,
-    idle_low: u32,
-    reuse_max: u32,
 }
 
 impl Connection {
@@ -268,34 +263,11 @@ impl Connection {
         self.state.borrow_mut()
     }
 
-    fn idle_count(&self) -> &AtomicU32 {
-        &self.server.idle[self.worker].lending
-    }
-
-    fn set_idle(&self, state: &mut State, idle: bool) {
-        match (idle, state.idle_since) {
-            (true, None) => {
-                state.idle_since = Some(Instant::now());
-                self.idle_count().fetch_add(1, Ordering::Relaxed);
-            }
-            (false, Some(_)) => {
-                state.idle_since = None;
-                self.idle_count().fetch_sub(1, Ordering::Relaxed);
-            }
-            _ => {}
-        }
-    }
-
-    fn is_needed(&self) -> bool {
-        let is_one_of_few = self.idle_max == u32::MAX || self.server.idle_connections() < self.idle_max;
-        is_one_of_few && idle::is_needed(&self.server, self.worker, self.idle_low)
-    }
-
     /// Lends a place for one more exchange.
     fn lend(self: &Rc<Self>) -> Stream {
         let mut state = self.state();
         state.lent = state.lent.saturating_add(1);
-        self.set_idle(&mut state, false);
+        self.pooled.set_idle(&mut state.idle_since, false);
         let place = state.take_place();
         Stream { connection: self.clone(), place }
     }
@@ -364,14 +336,14 @@ impl Connection {
         let patience = if over || pending { Some(FLUSH_TIME) } else { self.patience };
         timer.set(patience.map(|patience| since + patience));
         ready!(timer.poll(cx));
-        self.server.lower_need(1);
+        self.pooled.server.lower_need(1);
         Poll::Ready(())
     }
 
     /// Closes the connection.
     fn end(&self) {
         let mut state = self.state();
-        self.set_idle(&mut state, false);
+        self.pooled.set_idle(&mut state.idle_since, false);
         let state = &mut *state;
         if state.phase == Phase::Running {
             spop::write_disconnect(&mut state.output, Status::None);
@@ -442,8 +414,9 @@ impl Drop for Stream {
         let mut state = self.connection.state();
         state.slots[self.place] = None;
         if state.in_use() == 0 && state.phase != Phase::Over {
-            state.retired |= state.lent > self.connection.reuse_max || !self.connection.is_needed();
-            self.connection.set_idle(&mut state, true);
+            let pooled = &self.connection.pooled;
+            state.retired |= pooled.is_used_up(state.lent) || !pooled.is_needed();
+            pooled.set_idle(&mut state.idle_since, true);
         }
         state.wake_task();
     }
@@ -485,7 +458,7 @@ impl Connections {
                 Arc::ptr_eq(&connection.engine, engine) && connection.address == address && connection.tls == tls;
             let state = connection.state();
             let before = state.lent;
-            if !fits || !state.has_place() || before > connection.reuse_max {
+            if !fits || !state.has_place() || connection.pooled.is_used_up(before) {
                 return None;
             }
             drop(state);
@@ -510,18 +483,13 @@ impl Connections {
     pub(super) fn add(self: &Rc<Self>, server: &Arc<ServerRun>, engine: &Arc<Engine>, opened: Opened) -> Stream {
         let Opened { socket, open, address, patience } = opened;
         let state = State::new(engine, Some(socket), Some(open));
-        let pool = &server.config.pool;
         let connection = Rc::new(Connection {
             state: RefCell::new(state),
-            server: server.shared.clone(),
-            worker: self.worker,
+            pooled: Pooled::new(server, self.worker),
             engine: engine.clone(),
             address,
             tls: server.tls().is_some(),
-            patience: [pool.purge_delay, patience].into_iter().flatten().min(),
-            idle_max: pool.max.unwrap_or(u32::MAX),
-            idle_low: pool.low,
-            reuse_max: pool.max_reuse.unwrap_or(u32::MAX),
+            patience: [server.config.pool.purge_delay, patience].into_iter().flatten().min(),
         });
         self.by_server.add(&server.shared, connection.clone());
         let stream = connection.lend();
@@ -530,7 +498,7 @@ impl Connections {
     }
 
     fn remove(&self, connection: &Rc<Connection>) {
-        self.by_server.remove(&connection.server, connection);
+        self.by_server.remove(&connection.pooled.server, connection);
     }
 }
 

@@ -89,6 +89,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         namespace: None,
         http2: None,
         agents: None,
+        application: None,
         websocket: false,
         allow_reuse,
         keeper: Keeper { session: 0, most: proxy.config.max_session_srv_conns },

@@ -127,6 +127,8 @@ pub struct StreamContext {
     pub response_content: Content,
     /// What its engines of SPOE keep, if its proxies have any.
     pub spoe: Option<Box<StreamSpoe>>,
+    /// The parameters of a FastCGI application.
+    pub fcgi: Option<Box<crate::fcgi::Parameters>>,
     /// Whether the running rules may wait for more content.
     pub inspection: Inspection,
     /// The sockets, for queries by rules.
@@ -334,6 +336,7 @@ impl StreamContext {
             limits: StreamLimits::default(),
             cache: None,
             spoe: None,
+            fcgi: None,
             bandwidth: StreamBandwidth::default(),
             log,
             scripts: None,
@@ -364,6 +367,7 @@ impl StreamContext {
         self.attaching = None;
         self.server_tls = None;
         self.server_http2 = None;
+        self.fcgi = None;
         self.request.clear();
         self.response.clear();
         self.in_response = false;

@@ -111,7 +111,7 @@ pub(crate) fn chain(cx: &mut StreamContext, response: bool, mut encoder: Option<
                     chain.push(Filter::Bandwidth(Bandwidth::new(setting.clone())));
                 }
             }
-            model::Filter::Bandwidth(_) | model::Filter::Spoe(_) => {}
+            model::Filter::Bandwidth(_) | model::Filter::Spoe(_) | model::Filter::Fcgi(_) => {}
             model::Filter::Trace(trace) => {
                 chain.push(Filter::Trace(BodyTrace::new(trace.clone(), cx, response)));
             }

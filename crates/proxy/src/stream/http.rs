@@ -25,6 +25,7 @@ mod count;
 mod document;
 mod exporter;
 mod failure;
+mod fcgi;
 mod motion;
 mod offload;
 mod persist;
@@ -251,6 +252,7 @@ impl Exchange<'_> {
             return Err(After::Close);
         }
         forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
+        self.parameters(backend).await?;
         self.stream.cx.persistence.last = self.stream.cx.client.last_server().in_backend(backend.id);
         let reuse = !self.stream.cx.is_first_request();
         let mut back = self.connect(backend, reuse, None).await?;
@@ -316,7 +318,8 @@ impl Exchange<'_> {
 
     /// Runs the request rules of a proxy, the frontend or the backend.
     async fn request_rules(&mut self, proxy: &ProxyRun, frontend: &ProxyRun) -> Step<()> {
-        if proxy.config.options.buffer_request {
+        let is_backend = self.stream.cx.backend.as_ref().is_some_and(|backend| backend.id == proxy.id);
+        if proxy.config.options.buffer_request || (is_backend && proxy.fcgi.is_some()) {
             self.await_body(self.patience(proxy), 0).await?;
         }
         let content = &proxy.rules.tcp_request_content;
@@ -523,8 +526,8 @@ impl Exchange<'_> {
             return Err(self.page(502, b'S', b'H').await);
         }
         let keep_server = self.mode == ConnectionMode::KeepAlive && !chunks_in_1_0(self.version, self.head.body);
-        if back.is_fresh() {
-            self.send_request(frontend, backend, back, keep_server);
+        if back.is_fresh() && !self.send_request(frontend, backend, back, keep_server) {
+            return Err(self.page(500, b'I', b'H').await);
         }
         self.up.start();
         if backend.config.options.drop_request_trailers {
@@ -626,8 +629,8 @@ impl Exchange<'_> {
         self.respond((frontend, backend), back, head, keep_server && head.keep_alive).await
     }
 
-    /// Sends the request's head to the server that was chosen.
-    fn send_request(&mut self, frontend: &ProxyRun, backend: &ProxyRun, back: &mut Back, keep_server: bool) {
+    /// Sends the request's head to the server that was chosen; returns whether it can be sent.
+    fn send_request(&mut self, frontend: &ProxyRun, backend: &ProxyRun, back: &mut Back, keep_server: bool) -> bool {
         let name = &backend.config.send_name_header;
         if let Some(name) = name {
             self.stream.cx.request.delete_all(name.as_bytes());
@@ -657,7 +660,12 @@ impl Exchange<'_> {
         let server = back.connection().server().clone();
         // The field comes last, as in HAProxy.
         let last = name.as_ref().map(|name| (name.as_bytes(), server.name().as_bytes()));
+        if let Some(application) = back.application() {
+            let length = self.body_length();
+            return application.send_request(&self.stream.cx.request, &self.surroundings(length, last));
+        }
         back.send_head(&self.stream.cx.request, form, last);
+        true
     }
 
     /// Forwards the response's head, its body, and the rest of the request.
@@ -669,6 +677,7 @@ impl Exchange<'_> {
         keep_server: bool,
     ) -> Step<Outcome> {
         // The answer to HEAD has no body, nor has a response to which rules gave a status without one.
+        let head = self.complete_response(back, head);
         let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
         let silent = head.body != Framing::None && (self.head.method == Method::Head || bodiless);
         let drained = silent && is_worth_draining(head.body);

@@ -16,6 +16,7 @@ mod durable;
 mod engine_examples;
 mod engines;
 mod external_checks;
+mod fcgi;
 mod fetches;
 mod filters;
 mod first_run;

@@ -341,6 +341,70 @@ pub fn parse_response(
     }))
 }
 
+/// Parses the head of a response of CGI, which has no status line (RFC 3875 6): the field `Status` has the status, a
+/// `Location` without it is a redirection, and anything else is a success, as in HAProxy. `version` is that of the
+/// request. A body whose head tells no end is [`Framing::UntilClose`]; `keep_alive` does not count.
+pub fn parse_cgi_response(
+    buf: &[u8],
+    limits: &Limits,
+    request: Method,
+    version: Version,
+    out: &mut Message,
+) -> Result<Option<ResponseHead>, HeadError> {
+    out.clear();
+    let mut fields = Fields::new(false);
+    let Some(end) = fields.parse(buf, 0, limits, out)? else { return too_large_or(None, buf, limits) };
+    if !limits.admit(end, out.entry_count()) {
+        return Err(HeadError::TooLarge);
+    }
+    fields.load(&buf[..end], out);
+    fields.drop_length_beside_encoding(version, out);
+    if fields.encoding.other {
+        return Err(HeadError::UnknownTransferCoding);
+    }
+    let (mut status, mut reason) = (0, Vec::new());
+    for (_, name, value) in out.fields() {
+        match name {
+            b"status" => {
+                let (code, text) = cgi_status(value);
+                (status, reason) = (code, text.to_vec());
+            }
+            b"location" if status == 0 => (status, reason) = (302, b"Found".to_vec()),
+            _ => {}
+        }
+    }
+    if status == 0 {
+        (status, reason) = (200, b"OK".to_vec());
+    }
+    let reason = if reason.is_empty() { super::status::reason(status).as_bytes() } else { &reason };
+    out.set_response(version, status, reason);
+    if (100..200).contains(&status) || status == 204 {
+        out.delete_all(b"content-length");
+        out.delete_all(b"transfer-encoding");
+    }
+    let tunnel = status == 101 || (request == Method::Connect && (200..300).contains(&status));
+    let body = if tunnel || request == Method::Head || matches!(status, 100..=199 | 204 | 304) {
+        Framing::None
+    } else {
+        match fields.framing() {
+            Framing::None => Framing::UntilClose,
+            framing => framing,
+        }
+    };
+    let interim = (100..200).contains(&status) && status != 101;
+    Ok(Some(ResponseHead { head_len: end, body, keep_alive: false, interim, tunnel }))
+}
+
+/// Returns the code and the text of a field `Status`; 0: it has no code.
+fn cgi_status(value: &[u8]) -> (u16, &[u8]) {
+    let value = value.trim_ascii_start();
+    let end = value.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(value.len());
+    let (code, reason) = value.split_at(end);
+    let digits = code.iter().take_while(|byte| byte.is_ascii_digit());
+    let code = digits.fold(0, |code: u16, digit| code.saturating_mul(10).saturating_add(u16::from(digit - b'0')));
+    (code, reason.trim_ascii_start())
+}
+
 /// Returns `incomplete`, or an error if the head already fills its room and so can never be complete.
 fn too_large_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Result<Option<T>, HeadError> {
     if buf.len() >= limits.max_head { Err(HeadError::TooLarge) } else { Ok(incomplete) }
@@ -386,6 +450,10 @@ pub fn fuzz_response(data: &[u8]) {
         if let Ok(Some(head)) = parse_response(data, &limits, method, &mut message) {
             assert!(head.head_len <= data.len() && head.head_len <= limits.max_head);
             assert!(!(head.keep_alive && head.body == Framing::UntilClose));
+            check_fields(&message, &limits);
+        }
+        if let Ok(Some(head)) = parse_cgi_response(data, &limits, method, Version::Http11, &mut message) {
+            assert!(head.head_len <= data.len() && head.head_len <= limits.max_head);
             check_fields(&message, &limits);
         }
     }
@@ -634,6 +702,37 @@ mod tests {
         check(Get, "HTTP/1 200 OK\r\n\r\n", Err(HeadError::Version));
         check(Get, "SSH-2.0-OpenSSH\r\n", Err(HeadError::StartLine));
         check(Get, "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n", Err(HeadError::FieldName));
+    }
+
+    #[test]
+    fn responses_of_cgi() {
+        let check = |input: &str, expected: &str, body: Framing| {
+            let (mut message, limits) = (Message::new(), Limits::default());
+            let parsed = parse_cgi_response(input.as_bytes(), &limits, Method::Get, Version::Http11, &mut message);
+            let head = parsed.expect(input).expect("complete");
+            assert_eq!(head.body, body, "{input}");
+            let StartLine::Response { status, reason, .. } = message.start_line() else { panic!("a response") };
+            assert_eq!(format!("{status} {}", String::from_utf8_lossy(reason)), expected, "{input}");
+        };
+        check("\r\n", "200 OK", Framing::UntilClose);
+        check("a: b\r\n\r\n", "200 OK", Framing::UntilClose);
+        check("a: b\n\nbody", "200 OK", Framing::UntilClose);
+        check("Location: /x\r\n\r\n", "302 Found", Framing::UntilClose);
+        check("Status: 201  Made  so\r\nLocation: /x\r\n\r\n", "201 Made  so", Framing::UntilClose);
+        check("Location: /x\r\nstatus: 301 Moved\r\n\r\n", "301 Moved", Framing::UntilClose);
+        check("Status: 404\r\nContent-Length: 3\r\n\r\n", "404 Not Found", Framing::Length(3));
+        check("Status: x\r\n\r\n", "200 OK", Framing::UntilClose);
+        check("Status: 204 No\r\nContent-Length: 3\r\n\r\n", "204 No", Framing::None);
+        check("Transfer-Encoding: chunked\r\n\r\n", "200 OK", Framing::Chunked);
+        let (mut message, limits) = (Message::new(), Limits::default());
+        let mut parse = |input: &[u8]| {
+            parse_cgi_response(input, &limits, Method::Get, Version::Http11, &mut message).map(|head| head.is_some())
+        };
+        assert_eq!(parse(b""), Ok(false));
+        assert_eq!(parse(b"a: b\r\n"), Ok(false));
+        assert_eq!(parse(b"no field\r\n\r\n"), Err(HeadError::FieldName));
+        assert_eq!(parse(b"HTTP/1.1 200 OK\r\n\r\n"), Err(HeadError::FieldName));
+        assert_eq!(parse(b"Transfer-Encoding: gzip, chunked\r\n\r\n"), Err(HeadError::UnknownTransferCoding));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) use field::{content_length, elements, is_authority, normalized, trim}
 pub(crate) use head::NAME_MAX;
 pub use head::{
     Framing, HeadError, Limits, Method, RequestHead, ResponseHead, fuzz_request, fuzz_response, is_token,
-    parse_request, parse_response,
+    parse_cgi_response, parse_request, parse_response,
 };
 pub use message::{EntryId, Message, StartLine, Version};
-pub use write::{ConnectionField, write_request, write_response};
+pub use write::{ConnectionField, origin_form, write_request, write_response};

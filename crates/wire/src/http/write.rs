@@ -69,7 +69,7 @@ pub fn write_request(message: &Message, body: Framing, connection: ConnectionFie
 
 /// Returns path and query of a target in absolute form, because a server of HTTP/1 gets the origin form; the targets of
 /// HTTP/2 are stored in absolute form. The path may be empty.
-fn origin_form(target: &[u8]) -> Option<&[u8]> {
+pub fn origin_form(target: &[u8]) -> Option<&[u8]> {
     let scheme = memchr::memmem::find(target, b"://")?;
     if !target[..scheme].iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')) {
         return None;

@@ -16,10 +16,10 @@ use crate::word::Line;
 use crate::{suggest, unit};
 
 /// The filters.
-const FILTERS: [&str; 6] = ["bwlim-in", "bwlim-out", "cache", "compression", "spoe", "trace"];
+const FILTERS: [&str; 7] = ["bwlim-in", "bwlim-out", "cache", "compression", "fcgi-app", "spoe", "trace"];
 
 /// HAProxy's other filters.
-const OTHERS: [&str; 3] = ["fcgi-app", "opentracing", "opentelemetry"];
+const OTHERS: [&str; 2] = ["opentracing", "opentelemetry"];
 
 /// `filter`.
 pub(super) const FILTER: Row<ProxyParser> = row(
@@ -27,11 +27,11 @@ pub(super) const FILTER: Row<ProxyParser> = row(
     Contexts::PROXY.without(Contexts::DEFAULTS),
     1,
     MANY,
-    "compression | cache NAME | trace [name NAME] [quiet] [random-forwarding] [hexdump] | spoe [engine NAME] config FILE \
+    "compression | cache NAME | fcgi-app NAME | trace [name NAME] [quiet] [random-forwarding] [hexdump] | spoe [engine NAME] config FILE \
      | bwlim-in|bwlim-out NAME (default-limit SIZE default-period TIME | limit SIZE key EXPRESSION [table NAME]) [min-size SIZE]",
     "Adds a filter; heads and bodies pass the frontend's filters and then the backend's, each in the order of its \
-     lines. 'compression' and 'cache' are the places of \
-     compression and of what a cache stores; 'trace' prints what passes; 'bwlim-in' and 'bwlim-out' limit \
+     lines. 'compression', 'cache' and 'fcgi-app' are the places of \
+     compression, of what a cache stores and of 'use-fcgi-app'; 'trace' prints what passes; 'bwlim-in' and 'bwlim-out' limit \
      the bytes of requests and of responses in a period where 'set-bandwidth-limit' enables them, for each stream or \
      for all streams with the same entry of a stick table; 'spoe' sends messages about streams to agents, as a file says \
      ([SPOE](spoe.md)).",
@@ -46,6 +46,7 @@ impl ProxyReader<'_> {
             "trace" => self.trace(line),
             "bwlim-in" | "bwlim-out" => self.bandwidth(line),
             "spoe" => self.spoe(line),
+            "fcgi-app" => self.fcgi_filter(line),
             word if OTHERS.contains(&word) => {
                 self.diagnostics.error(line.at(1), format!("'filter {word}' is not supported yet"));
                 None
@@ -281,7 +282,7 @@ impl ProxyReader<'_> {
         self.cache_before_compression(&mut errors);
         let proxy = &self.settings.proxy;
         if proxy.compression.is_some() && !proxy.filters.iter().any(|filter| matches!(filter, Filter::Compression)) {
-            if proxy.filters.iter().all(|filter| matches!(filter, Filter::Cache(_))) {
+            if proxy.filters.iter().all(|filter| matches!(filter, Filter::Cache(_) | Filter::Fcgi(_))) {
                 self.settings.proxy.filters.push(Filter::Compression);
             } else {
                 let message = format!(
@@ -308,7 +309,11 @@ impl ProxyReader<'_> {
             return;
         }
         let proxy = &mut self.settings.proxy;
-        if !proxy.filters.iter().all(|filter| matches!(filter, Filter::Cache(_) | Filter::Compression)) {
+        if !proxy
+            .filters
+            .iter()
+            .all(|filter| matches!(filter, Filter::Cache(_) | Filter::Compression | Filter::Fcgi(_)))
+        {
             let message = format!(
                 "{} '{}': require an explicit filter declaration to use the cache '{}'",
                 self.section, proxy.name, rule.cache

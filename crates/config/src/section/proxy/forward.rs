@@ -135,9 +135,9 @@ impl ProxyReader<'_> {
         let names =
             [("preserve", HeaderNames::Preserve), ("delete", HeaderNames::Delete), ("reject", HeaderNames::Reject)];
         if !on(line) {
-            self.settings.proxy.options.header_names = HeaderNames::Preserve;
+            self.settings.proxy.options.header_names = None;
         } else if let Some(names) = self.one_of(line, 2, &names) {
-            self.settings.proxy.options.header_names = names;
+            self.settings.proxy.options.header_names = Some(names);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The keywords of proxies, each with its sections, its arguments, its effect and its parser.
 
 use super::{
-    ProxyParser, ProxyReader, check, compression, connection, dispatch, filter, logging, on, servers, stats, wire,
+    ProxyParser, ProxyReader, check, compression, connection, dispatch, fcgi, filter, logging, on, servers, stats, wire,
 };
 use crate::catalogue::{Contexts, Place};
 use crate::model::{ConnectionMode, HttpReuse};
@@ -868,6 +868,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             r.settings.proxy.logging.unique_id_header = rule::header_name(r, line, 1);
         },
     ),
+    fcgi::USE,
     row(
         "use-server",
         BACK.without(Contexts::DEFAULTS),

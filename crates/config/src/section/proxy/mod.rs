@@ -6,6 +6,7 @@ mod compression;
 mod connection;
 mod defaults;
 mod dispatch;
+pub(crate) mod fcgi;
 mod filter;
 mod forward;
 mod keywords;
@@ -127,6 +128,7 @@ pub(crate) struct ProxyReader<'a> {
     pub(crate) names: &'a ProxyNames,
     pub(crate) stores: &'a StoreNames<'a>,
     pub(crate) errors: &'a error::Groups,
+    fcgi_apps: &'a fcgi::Apps,
     pub(crate) pages: error::PageReader<'a>,
     pub(crate) loaded: &'a Loaded<'a>,
     pub(crate) diagnostics: &'a mut Diagnostics,
@@ -212,11 +214,16 @@ pub(crate) fn all(
 
     let presets = preset::all(sections, &store_names, diagnostics);
     let mut defaults = Defaults::default();
+    let mut fcgi_apps = fcgi::Apps::new();
     let mut proxies = Vec::new();
     let (mut rings, mut forwards, mut profiles) = (Vec::new(), Vec::new(), Vec::new());
-    for section in sections {
+    // Applications first: sections that use them may precede them.
+    let is_app = |section: &&Section| section.kind == SectionKind::FcgiApp;
+    let ordered = sections.iter().filter(is_app).chain(sections.iter().filter(|section| !is_app(section)));
+    for section in ordered {
         let (context, keyword, kind) = match section.kind {
             SectionKind::Ring => (Contexts::BACKEND, "ring", None),
+            SectionKind::FcgiApp => (Contexts::BACKEND, "fcgi-app", None),
             SectionKind::LogProfile => (Contexts::FRONTEND, "log-profile", None),
             SectionKind::LogForward => (Contexts::FRONTEND, "log-forward", Some(ProxyKind::Frontend)),
             SectionKind::Defaults => (Contexts::DEFAULTS, "defaults", None),
@@ -227,7 +234,7 @@ pub(crate) fn all(
         };
         loaded.files.stand_at(&section.at);
         let mut settings = match section.kind {
-            SectionKind::Ring | SectionKind::LogProfile => ring::settings(section),
+            SectionKind::Ring | SectionKind::LogProfile | SectionKind::FcgiApp => ring::settings(section),
             SectionKind::LogForward => log_forward::settings(section),
             _ => {
                 let base = defaults.base(section, kind, diagnostics);
@@ -243,6 +250,7 @@ pub(crate) fn all(
             names: &names,
             stores: &store_names,
             errors: &errors,
+            fcgi_apps: &fcgi_apps,
             pages: pages(),
             loaded,
             diagnostics,
@@ -252,6 +260,12 @@ pub(crate) fn all(
         store_names.sides.set(if kind == Some(ProxyKind::Frontend) { Sides::FRONT } else { Sides::BOTH });
         if section.kind == SectionKind::Ring {
             rings.extend(ring::read(&mut reader, section, &rings));
+            continue;
+        }
+        if section.kind == SectionKind::FcgiApp {
+            if let Some(app) = fcgi::read(&mut reader, section, &fcgi_apps) {
+                fcgi_apps.insert(app.name.clone(), Arc::new(app));
+            }
             continue;
         }
         if section.kind == SectionKind::LogProfile {
@@ -270,6 +284,7 @@ pub(crate) fn all(
         if kind.is_some() {
             reader.finish_checks();
             reader.finish_filters();
+            reader.finish_fcgi();
             reader.finish_spoe();
             reader.finish_dispatch();
             reader.finish_binds(global.tune.bufsize);
@@ -468,6 +483,14 @@ impl Settings {
             }
             agent.log.iter_mut().for_each(|target| target.tag.clone_from(&global.log_tag));
         }
+        for filter in &mut self.proxy.filters {
+            let Filter::Fcgi(app) = filter else { continue };
+            let app = Arc::make_mut(app);
+            if app.log_global {
+                app.log.splice(0..0, global.log.iter().cloned());
+            }
+            app.log.iter_mut().for_each(|target| target.tag = Some(app.name.clone()));
+        }
         let Settings { proxy, explicit_uid, default_backend_at, .. } = self;
         Finished { proxy, explicit_uid, default_backend_at }
     }
@@ -560,6 +583,11 @@ impl ProxyReader<'_> {
     /// A keyword of the other side is a warning in HAProxy, and has no effect; in `defaults` it is an error.
     fn misplaced(&mut self, row: &Row<ProxyParser>, line: &Line) {
         let name = row.name;
+        if name == "use-fcgi-app" {
+            let message = format!("'{name}' only available in backend or listen section");
+            self.diagnostics.error(line.at(0), message);
+            return;
+        }
         let missing = if self.context == Contexts::DEFAULTS || name == "server" || name == "default-server" {
             None
         } else if self.context == Contexts::BACKEND {

@@ -144,6 +144,7 @@ pub(super) fn all(
             section: "peers",
             names,
             stores,
+            fcgi_apps: &super::fcgi::Apps::new(),
             errors,
             pages,
             loaded,

@@ -101,13 +101,29 @@ impl Reader {
         Ok(self.complete.then_some(Body::End))
     }
 
-    pub(super) fn data<'a>(&self, input: &'a Buffer) -> &'a [u8] {
+    pub(crate) fn data<'a>(&self, input: &'a Buffer) -> &'a [u8] {
         &input.data()[..self.direct]
     }
 
-    pub(super) fn consume(&mut self, input: &mut Buffer, count: usize) {
+    pub(crate) fn consume(&mut self, input: &mut Buffer, count: usize) {
         input.consume(count);
         self.direct -= count;
+    }
+
+    /// Removes the body from the received data if it is complete; returns whether it was.
+    pub(crate) fn take_whole(&mut self, input: &mut Buffer) -> bool {
+        let (body, mut moved) = (self.clone(), Moved::default());
+        loop {
+            match self.next(input, &mut moved) {
+                Ok(Some(Body::Data(count))) => self.consume(input, count),
+                Ok(Some(Body::Trailers)) => {}
+                Ok(Some(Body::End)) => return true,
+                Ok(None) | Err(_) => {
+                    *self = body;
+                    return false;
+                }
+            }
+        }
     }
 
     /// Returns the trailers as they were received.
@@ -119,7 +135,7 @@ impl Reader {
         decoder.into_iter().flat_map(|decoder| decoder.trailers())
     }
 
-    pub(super) fn trailers(&self) -> Message {
+    pub(crate) fn trailers(&self) -> Message {
         let mut trailers = Message::new();
         for (name, value) in self.fields() {
             trailers.add(name, value);
@@ -128,7 +144,7 @@ impl Reader {
     }
 
     /// Called when the source has ended, which also ends a body that is delimited by the end of its connection.
-    pub(super) fn source_closed(&mut self) -> Result<(), FlowError> {
+    pub(crate) fn source_closed(&mut self) -> Result<(), FlowError> {
         if !matches!(self.decoder, BodyDecoder::UntilClose) {
             return Err(FlowError::Closed);
         }

@@ -540,18 +540,7 @@ impl Back {
 
     /// Removes a body from the received data if it is complete; returns whether it was.
     pub(crate) fn take_whole_body(&mut self) -> bool {
-        let (body, mut moved) = (self.reader.clone(), Moved::default());
-        loop {
-            match self.next(&mut moved) {
-                Ok(Some(Body::Data(count))) => self.consume(count),
-                Ok(Some(Body::Trailers)) => {}
-                Ok(Some(Body::End)) => return true,
-                Ok(None) | Err(_) => {
-                    self.reader = body;
-                    return false;
-                }
-            }
-        }
+        self.reader.take_whole(&mut self.input)
     }
 
     /// Ends this side of the connection.

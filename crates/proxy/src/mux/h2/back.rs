@@ -99,6 +99,11 @@ impl Sent {
         writer
     }
 
+    /// Returns the stored body, whether its end follows, and whether a part of it is no longer stored.
+    pub(crate) fn into_body(self) -> (Vec<u8>, bool, bool) {
+        (self.data, self.end.is_some(), self.forgotten)
+    }
+
     /// Removes data that was sent before other data follows it.
     fn forget_sent(&mut self) {
         if self.sent > 0 && self.sent == self.data.len() {

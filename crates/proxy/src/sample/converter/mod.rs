@@ -50,6 +50,7 @@ pub(crate) use encode::url_decode;
 pub(crate) use forwarded::{is_forwarded, is_host, node_name, node_port};
 pub use json::fuzz_json;
 pub(crate) use json::json_text;
+pub(crate) use time::present_http_date;
 
 /// The maximum length in bytes of a converter's result. HAProxy's limit is `tune.bufsize`; this one prevents a chain of
 /// converters that each double their text from growing without end.

@@ -4,6 +4,7 @@
 //! available.
 
 use std::ffi::{CStr, CString};
+use std::time::SystemTime;
 
 use super::super::value::Value;
 use super::args::Args;
@@ -157,6 +158,12 @@ impl DateFormat {
         }
         Some(out)
     }
+}
+
+/// Returns the present time as an HTTP date.
+pub(crate) fn present_http_date(now: SystemTime) -> Option<Vec<u8>> {
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    render_http_date(i64::try_from(seconds).ok()?, 0, Unit::Seconds)
 }
 
 /// Formats a date as an HTTP date (RFC 9110 5.6.7).

@@ -171,6 +171,8 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::BeConnFree => state::be_conn_free(args),
         Fetch::BeId => state::be_id(args),
         Fetch::BeName => state::be_name(args),
+        Fetch::FcgiDocroot => state::fcgi_docroot(args),
+        Fetch::FcgiIndex => state::fcgi_index(args),
         Fetch::BeServerTimeout => state::be_server_timeout(args),
         Fetch::BeTunnelTimeout => state::be_tunnel_timeout(args),
         Fetch::BeSessRate => state::be_sess_rate(args),

@@ -39,6 +39,16 @@ pub(super) fn be_name(_: &Args<'_>) -> Compiled {
     read(|cx| (!cx.log.no_request).then(|| Value::text(backend_of(cx).config.name.as_bytes())))
 }
 
+/// `fcgi.docroot`.
+pub(super) fn fcgi_docroot(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::text(backend_of(cx).config.fcgi_app()?.docroot.as_bytes())))
+}
+
+/// `fcgi.index`.
+pub(super) fn fcgi_index(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::text(backend_of(cx).config.fcgi_app()?.index.as_ref()?.as_bytes())))
+}
+
 pub(super) fn be_id(_: &Args<'_>) -> Compiled {
     read(|cx| Some(Value::Int(i64::from(backend_of(cx).config.uid))))
 }

@@ -232,7 +232,11 @@ impl Connection {
             return None;
         }
         let mut state = self.state();
-        if !state.is_idle() || !state.has_place() || self.is_used_up(&state) || state.wire.blocked().is_some() {
+        if !state.is_idle()
+            || !state.has_place()
+            || self.pooled.is_used_up(state.lent)
+            || state.wire.blocked().is_some()
+        {
             return None;
         }
         let place = state.place.take()?;

@@ -152,7 +152,7 @@ impl Exchange<'_> {
     /// `option http-restrict-req-hdr-names`.
     pub(super) async fn restrict_names(&mut self, proxy: &ProxyRun) -> Step<()> {
         let strange = |name: &[u8]| !name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
-        match proxy.config.options.header_names {
+        match proxy.config.options.header_names.unwrap_or_default() {
             HeaderNames::Preserve => Ok(()),
             HeaderNames::Delete => {
                 self.stream.cx.request.delete_where(strange);

@@ -1,0 +1,72 @@
+//! What a connection that lends places to several requests knows of its server, and when it is kept.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::idle;
+use super::run::ServerRun;
+use super::shared::ServerShared;
+
+/// The server of a connection, and its limits on connections that are kept.
+pub(super) struct Pooled {
+    pub(super) server: Arc<ServerShared>,
+    worker: usize,
+    /// `pool-max-conn`.
+    idle_max: u32,
+    /// `pool-low-conn`.
+    idle_low: u32,
+    /// `max-reuse`.
+    reuse_max: u32,
+}
+
+impl Pooled {
+    /// Returns the limits of the server's line.
+    pub(super) fn new(server: &ServerRun, worker: usize) -> Pooled {
+        let pool = &server.config.pool;
+        Pooled {
+            server: server.shared.clone(),
+            worker,
+            idle_max: pool.max.unwrap_or(u32::MAX),
+            idle_low: pool.low,
+            reuse_max: pool.max_reuse.unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Returns the same for a connection that only its session uses, which no limit of the server closes.
+    pub(super) fn own(self) -> Pooled {
+        Pooled { idle_max: u32::MAX, idle_low: u32::MAX, ..self }
+    }
+
+    /// Returns the same for a connection that this side can't replace: only `pool-max-conn` closes it.
+    pub(super) fn lasting(self) -> Pooled {
+        Pooled { idle_low: u32::MAX, ..self }
+    }
+
+    /// Returns whether a connection that has lent so many places lends no more.
+    pub(super) fn is_used_up(&self, lent: u32) -> bool {
+        lent > self.reuse_max
+    }
+
+    /// Returns whether the connection, whose last place was given back, is kept for other requests.
+    pub(super) fn is_needed(&self) -> bool {
+        let is_one_of_few = self.idle_max == u32::MAX || self.server.idle_connections() < self.idle_max;
+        is_one_of_few && idle::is_needed(&self.server, self.worker, self.idle_low)
+    }
+
+    /// Records whether the connection is idle, since `since`, and counts it.
+    pub(super) fn set_idle(&self, since: &mut Option<Instant>, idle: bool) {
+        let count = &self.server.idle[self.worker].lending;
+        match (idle, &since) {
+            (true, None) => {
+                *since = Some(Instant::now());
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            (false, Some(_)) => {
+                *since = None;
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
