@@ -18,6 +18,19 @@ pub enum Filter {
     Bandwidth(Arc<BandwidthFilter>),
     /// `filter spoe`.
     Spoe(Arc<SpoeFilter>),
+    /// `filter lua.NAME`.
+    Lua(Arc<LuaFilter>),
+}
+
+/// `filter lua.NAME`: a filter that a script registers.
+#[derive(Clone, Debug)]
+pub struct LuaFilter {
+    /// Its name, without `lua.`.
+    pub name: Box<str>,
+    /// The arguments.
+    pub args: Vec<String>,
+    /// The line.
+    pub at: Position,
 }
 
 /// `filter trace`: prints what passes to the standard error.
