@@ -28,6 +28,9 @@ impl LuaNames for AnyLua {
     fn services(&self, _mode: &str) -> Vec<String> {
         vec!["a".into(), "hello".into()]
     }
+    fn filters(&self) -> Vec<String> {
+        vec!["a".into(), "trace".into()]
+    }
 }
 
 /// Parses any bytes as a configuration, and asserts that the result is consistent.

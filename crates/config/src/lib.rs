@@ -119,6 +119,10 @@ pub trait LuaNames {
     fn services(&self, _mode: &str) -> Vec<String> {
         Vec::new()
     }
+    /// Returns the names of `core.register_filter`.
+    fn filters(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Returns whether scripts send the alerts by mail (`core.disable_legacy_mailers`).
     fn sends_mail(&self) -> bool {
         false

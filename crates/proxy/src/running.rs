@@ -47,7 +47,7 @@ use crate::server::{
 };
 use crate::site::Site;
 use crate::stick::Table;
-use crate::stream::{Bindings, Scripts};
+use crate::stream::{Bindings, BoundFilter, Scripts, bind_filters};
 use crate::tls::BindsTls;
 
 /// The scripts that a configuration loads.
@@ -272,15 +272,9 @@ pub fn build_after(
         logs.push(Arc::new(log.map_err(|found| errors.extend(found)).unwrap_or_default()));
     }
     let logs: Arc<[Arc<ProxyLog>]> = logs.into();
+    let lua = parts.lua.as_deref().map(|lua| lua as &dyn Bindings);
     for (index, proxy) in config.proxies.iter().enumerate() {
-        let rules = ProxyRules::compile(
-            proxy,
-            &config,
-            &parts.engines,
-            parts.lua.as_deref().map(|lua| lua as &dyn Bindings),
-            &directory,
-            (&parts.logger, &logs),
-        );
+        let rules = ProxyRules::compile(proxy, &config, &parts.engines, lua, &directory, (&parts.logger, &logs));
         let scope = FetchScope { directory: Some(&directory), own: Some(index) };
         let headers = Headers::compile(proxy, &parts.engines, scope);
         let checks = match &proxy.health.sequence {
@@ -297,22 +291,23 @@ pub fn build_after(
         let all = own.iter().chain(directory.proxies[index].dispatch.iter().flat_map(|(_, servers)| servers));
         let sockets = set_sockets(all, &config.global.tune.server_sockets, &parts.process.namespaces);
         let servers = servers.and(sockets);
-        match (rules, headers, checks, tls, names, servers) {
-            (Ok(rules), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(())) => {
+        let filters = bind_filters(proxy, lua);
+        match (rules, headers, checks, tls, names, servers, filters) {
+            (Ok(rules), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(()), Ok(filters)) => {
                 let id = ProxyId(index as u32);
                 let alerts = Alerts::of(proxy, &config);
                 proxies.push(build_proxy(
                     id,
                     proxy,
-                    (rules, logs[index].clone(), headers, names, checks),
+                    (rules, logs[index].clone(), headers, names, checks, filters),
                     tls,
                     alerts,
                     (&directory, &parts.logger),
                 ));
             }
-            (rules, headers, checks, tls, names, servers) => {
+            (rules, headers, checks, tls, names, servers, filters) => {
                 let others = headers.err().into_iter().chain(checks.err()).chain(tls.err());
-                let others = others.chain(names.err()).chain(servers.err());
+                let others = others.chain(names.err()).chain(servers.err()).chain(filters.err());
                 errors.extend(rules.err().into_iter().chain(others).flatten());
             }
         }
@@ -459,10 +454,13 @@ fn application(app: &Arc<model::FcgiApp>, logger: &Logger) -> App {
     App::new(app.clone(), Box::new(move |message| logger.send(&config.log, Severity::Error, message)))
 }
 
+/// The code of a proxy.
+type Compiled = (ProxyRules, Arc<ProxyLog>, Headers, ServerNames, CheckCode, Vec<(usize, BoundFilter)>);
+
 fn build_proxy(
     id: ProxyId,
     config: &model::Proxy,
-    (rules, log, headers, names, checks): (ProxyRules, Arc<ProxyLog>, Headers, ServerNames, CheckCode),
+    (rules, log, headers, names, checks, script_filters): Compiled,
     tls: BindsTls,
     alerts: Option<Alerts>,
     (directory, logger): (&Arc<Directory>, &Logger),
@@ -483,7 +481,7 @@ fn build_proxy(
         directory: directory.clone(),
         lines: log.counts_lines().then(AtomicU64::default),
     });
-    Arc::new(ProxyRun { site, rules, log, headers, names, checks: Arc::new(checks) })
+    Arc::new(ProxyRun { site, rules, log, headers, names, checks: Arc::new(checks), script_filters })
 }
 
 /// A running frontend, backend or listen: its [`Site`], and the code that is compiled for it.
@@ -500,6 +498,8 @@ pub struct ProxyRun {
     pub names: ServerNames,
     /// The checks of its servers, compiled.
     pub checks: Arc<CheckCode>,
+    /// The filters of scripts that it names, with the numbers of their lines among its filters.
+    pub script_filters: Vec<(usize, BoundFilter)>,
 }
 
 impl Deref for ProxyRun {

@@ -20,6 +20,19 @@ pub enum Filter {
     Spoe(Arc<SpoeFilter>),
     /// `use-fcgi-app`, `filter fcgi-app`.
     Fcgi(Arc<FcgiApp>),
+    /// `filter lua.NAME`.
+    Lua(Arc<LuaFilter>),
+}
+
+/// `filter lua.NAME`: a filter that a script registers.
+#[derive(Clone, Debug)]
+pub struct LuaFilter {
+    /// Its name, without `lua.`.
+    pub name: Box<str>,
+    /// The arguments.
+    pub args: Vec<String>,
+    /// The line.
+    pub at: Position,
 }
 
 /// `filter trace`: prints what passes to the standard error.

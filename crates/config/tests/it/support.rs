@@ -18,6 +18,10 @@ impl LuaNames for TestLua {
     fn actions(&self) -> Vec<String> {
         ["count", "pick", "redis-accounting-v2"].map(str::to_owned).to_vec()
     }
+
+    fn filters(&self) -> Vec<String> {
+        vec!["trace".to_owned()]
+    }
 }
 
 /// Three keys of 48 bytes.

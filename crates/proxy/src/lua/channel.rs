@@ -18,9 +18,10 @@ use sluicegate_config::model::Mode;
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{can_wait, check_bytes, continuation, function, push_bytes, raise};
 
+use super::filter;
 use super::host::{host, set_functions, wait_for};
 use super::operation::Operation;
-use super::txn::{Object, channel_context};
+use super::txn::{Object, channel_context, is_message, message_context};
 use crate::stream::{Content, StreamContext};
 
 /// Sets the methods in the table on top.
@@ -50,10 +51,33 @@ pub(super) unsafe fn set_methods(lua: *mut lua_State) {
     unsafe { set_functions(lua, &METHODS) };
 }
 
-/// Returns the channel at 1 and its stream; `None` once that has ended.
+/// Sets the methods of a message that are about its body in the table on top.
+pub(super) unsafe fn set_body_methods(lua: *mut lua_State) {
+    const METHODS: [(&CStr, lua_CFunction); 12] = [
+        (c"body", function!(data)),
+        (c"append", function!(append)),
+        (c"prepend", function!(prepend)),
+        (c"insert", function!(insert)),
+        (c"set", function!(set)),
+        (c"remove", function!(remove)),
+        (c"send", function!(send)),
+        (c"forward", function!(forward)),
+        (c"input", function!(input)),
+        (c"output", function!(output)),
+        (c"is_full", function!(is_full)),
+        (c"is_resp", function!(is_resp)),
+    ];
+    // SAFETY: called inside a protected call.
+    unsafe { set_functions(lua, &METHODS) };
+}
+
+/// Returns the channel, or the channel of the message, at 1 and its stream; `None` once that has ended.
 unsafe fn channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamContext)> {
     // SAFETY: as `channel_context`.
     unsafe {
+        if is_message(lua) {
+            return message_context(lua);
+        }
         let (object, cx) = channel_context(lua)?;
         take_more(cx);
         Some((object == Object::ResponseChannel, cx))
@@ -65,7 +89,7 @@ unsafe fn tcp_channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamCo
     // SAFETY: as `channel`.
     unsafe {
         let (response, cx) = channel(lua)?;
-        if cx.frontend.config.mode == Mode::Http {
+        if cx.frontend.config.mode == Mode::Http && !is_message(lua) {
             raise(lua, c"Cannot manipulate HAProxy channels in HTTP mode.");
         }
         Some((response, cx))
@@ -80,12 +104,29 @@ fn take_more(cx: &mut StreamContext) {
     }
 }
 
-/// Returns the contents of a channel, if the running rules process that channel.
-fn content(cx: &mut StreamContext, response: bool) -> Option<&mut Content> {
+/// Returns the contents of a channel, if the running rules process that channel, or the running filter does.
+unsafe fn content(lua: *mut lua_State, cx: &mut StreamContext, response: bool) -> Option<&mut Content> {
+    // SAFETY: as `filter::payload`.
+    unsafe {
+        if !host(lua).current.filter.is_null() {
+            return filter::payload(lua, response).map(|payload| &mut payload.content);
+        }
+    }
     match (response, cx.in_response) {
         (false, false) => Some(&mut cx.request_content),
         (true, true) => Some(&mut cx.response_content),
         _ => None,
+    }
+}
+
+/// Returns the contents for what can be asked of a channel at any time.
+unsafe fn known_content(lua: *mut lua_State, cx: &mut StreamContext, response: bool) -> Option<&mut Content> {
+    // SAFETY: as `content`.
+    unsafe {
+        match host(lua).current.filter.as_ref() {
+            Some(call) if call.response != response || call.payload.is_null() => None,
+            _ => content(lua, cx, response),
+        }
     }
 }
 
@@ -183,7 +224,7 @@ unsafe fn read(lua: *mut lua_State, _: c_int, how: lua_KContext) -> c_int {
         host(lua).outcome = None;
         let Some((response, cx)) = tcp_channel(lua) else { return nil(lua) };
         let waits = may_wait(lua, cx, response);
-        let Some(content) = content(cx, response) else { return nil(lua) };
+        let Some(content) = content(lua, cx, response) else { return nil(lua) };
         let known = content.data.len();
         let from = offset(lua, 2, known);
         let wanted = length(lua, 3);
@@ -201,6 +242,11 @@ unsafe fn read(lua: *mut lua_State, _: c_int, how: lua_KContext) -> c_int {
         }
         let count = end.unwrap_or(there);
         if count == 0 {
+            let more = host(lua).current.filter.as_ref().and_then(|call| call.payload.as_ref());
+            if more.is_some_and(|payload| !payload.ended) && is_message(lua) {
+                push_bytes(lua, b"");
+                return 1;
+            }
             return nil(lua);
         }
         // The context still belongs to the burst: no call of Lua since could have ended it.
@@ -236,7 +282,7 @@ unsafe fn splice(lua: *mut lua_State, range: impl FnOnce(usize) -> (usize, usize
         let text = check_bytes(lua, 2);
         let size = host(lua).shared.bufsize;
         let Some((response, cx)) = tcp_channel(lua) else { return number(lua, -1) };
-        let Some(content) = content(cx, response) else { return number(lua, -1) };
+        let Some(content) = content(lua, cx, response) else { return number(lua, -1) };
         let known = content.data.len();
         let (from, count) = range(known);
         let to = known.min(from + count);
@@ -281,7 +327,7 @@ unsafe fn remove(lua: *mut lua_State) -> c_int {
     // SAFETY: as `splice`.
     unsafe {
         let Some((response, cx)) = tcp_channel(lua) else { return number(lua, 0) };
-        let Some(content) = content(cx, response) else { return number(lua, 0) };
+        let Some(content) = content(lua, cx, response) else { return number(lua, 0) };
         let known = content.data.len();
         let from = offset(lua, 2, known);
         let count = length(lua, 3).unwrap_or(known - from).min(known - from);
@@ -307,8 +353,13 @@ unsafe fn send_from(lua: *mut lua_State, _: c_int, done: lua_KContext) -> c_int 
         let text = &check_bytes(lua, 2)[done as usize..];
         let size = host(lua).shared.bufsize;
         let Some((response, cx)) = tcp_channel(lua) else { return number(lua, -1) };
-        if let Some(content) = content(cx, response) {
-            let count = text.len().min(size.saturating_sub(content.outgoing.len() + content.data.len()));
+        if let Some(content) = content(lua, cx, response) {
+            let room = size.saturating_sub(content.outgoing.len() + content.data.len());
+            // A filter sends all of a text or nothing.
+            if !host(lua).current.filter.is_null() && text.len() > room {
+                return number(lua, -1);
+            }
+            let count = text.len().min(room);
             content.outgoing.extend_from_slice(&text[..count]);
             changed(cx, response);
             return number(lua, count as i64);
@@ -344,7 +395,7 @@ unsafe fn forward_from(lua: *mut lua_State, _: c_int, done: lua_KContext) -> c_i
         let wanted = ffi::luaL_checkinteger(lua, 2).max(0) as usize;
         let Some((response, cx)) = tcp_channel(lua) else { return number(lua, -1) };
         let may_wait = may_wait(lua, cx, response);
-        let Some(content) = content(cx, response) else { return number(lua, 0) };
+        let Some(content) = content(lua, cx, response) else { return number(lua, 0) };
         let count = content.data.len().min(wanted - (done as usize).min(wanted));
         content.outgoing.extend(content.data.drain(..count));
         changed(cx, response);
@@ -367,7 +418,8 @@ unsafe fn input(lua: *mut lua_State) -> c_int {
             (Mode::Http, true) if cx.in_response => cx.response.wire_len(),
             (Mode::Http, true) => 0,
         };
-        let known = content(cx, response).map_or(0, |content| content.data.len());
+        let head = if host(lua).current.filter.is_null() { head } else { 0 };
+        let known = known_content(lua, cx, response).map_or(0, |content| content.data.len());
         number(lua, (head + known) as i64)
     }
 }
@@ -378,7 +430,7 @@ unsafe fn output(lua: *mut lua_State) -> c_int {
     unsafe {
         let Some((response, cx)) = channel(lua) else { return number(lua, 0) };
         let waiting = cx.lua.channels.as_ref().filter(|_| response).map_or(0, |io| io.to_client.borrow().len());
-        let known = content(cx, response).map_or(waiting, |content| content.outgoing.len());
+        let known = known_content(lua, cx, response).map_or(waiting, |content| content.outgoing.len());
         number(lua, known as i64)
     }
 }
@@ -388,7 +440,7 @@ unsafe fn is_full(lua: *mut lua_State) -> c_int {
     unsafe {
         let size = host(lua).shared.bufsize;
         let full = channel(lua)
-            .and_then(|(response, cx)| content(cx, response))
+            .and_then(|(response, cx)| known_content(lua, cx, response))
             .is_some_and(|content| content.outgoing.len() + content.data.len() >= size);
         ffi::lua_pushboolean(lua, c_int::from(full));
         1
@@ -408,6 +460,11 @@ unsafe fn is_resp(lua: *mut lua_State) -> c_int {
 unsafe fn may_recv(lua: *mut lua_State) -> c_int {
     // SAFETY: as `channel`.
     unsafe {
+        let filtered = host(lua).current.filter.as_ref().and_then(|call| call.payload.as_ref());
+        if let Some(payload) = filtered {
+            ffi::lua_pushboolean(lua, c_int::from(!payload.ended));
+            return 1;
+        }
         let may = channel(lua).is_some_and(|(response, cx)| match cx.lua.channels.as_ref() {
             Some(io) if response == cx.in_response => !io.over.get(),
             _ => response != cx.in_response || cx.frontend.config.mode == Mode::Http,

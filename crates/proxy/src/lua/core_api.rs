@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, to_bytes};
 
+use super::filter::register_filter;
 use super::host::{Host, Phase, RegisteredAs, Registration, TaskReference, host, raise_text, set_functions, wait_for};
 use super::operation::Operation;
 use crate::stream::ScriptHook;
@@ -35,24 +36,15 @@ const ACT: [(&CStr, i64); 8] = [
     (c"INVALID", 7),
 ];
 
-/// Names of HAProxy's `core` that are not implemented yet: using one raises a clear error, instead of a nil that fails
-/// elsewhere.
-pub(super) const NOT_YET: &[&str] = &["register_filter"];
-
-/// Global classes and tables of HAProxy that are not implemented yet.
-const GLOBALS_NOT_YET: [&CStr; 1] = [c"filter"];
-
-/// The unimplemented classes that the reference lists.
-pub(super) const CLASSES_NOT_YET: &[&str] = &["filter", "HTTPMessage"];
-
 /// Creates both tables; `id` is the id of the state, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
-    const FUNCTIONS: [(&CStr, lua_CFunction); 18] = [
+    const FUNCTIONS: [(&CStr, lua_CFunction); 19] = [
         (c"register_cli", function!(register_cli)),
         (c"register_service", function!(register_service)),
         (c"register_fetches", function!(register_fetches)),
         (c"register_converters", function!(register_converters)),
         (c"register_action", function!(register_action)),
+        (c"register_filter", function!(register_filter)),
         (c"register_init", function!(register_init)),
         (c"register_task", function!(register_task)),
         (c"msleep", function!(msleep)),
@@ -77,9 +69,6 @@ pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
         }
         ffi::lua_pushinteger(lua, id as i64);
         ffi::lua_setfield(lua, -2, c"thread".as_ptr());
-        ffi::lua_createtable(lua, 0, 1);
-        set_functions(lua, &[(c"__index", function!(unknown))]);
-        ffi::lua_setmetatable(lua, -2);
         ffi::lua_setglobal(lua, c"core".as_ptr());
         ffi::lua_createtable(lua, 0, 8);
         for (name, value) in ACT {
@@ -88,39 +77,6 @@ pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
         }
         set_functions(lua, &[(c"wake_time", function!(act_wake_time))]);
         ffi::lua_setglobal(lua, c"act".as_ptr());
-        for name in GLOBALS_NOT_YET {
-            ffi::lua_createtable(lua, 0, 0);
-            ffi::lua_createtable(lua, 0, 1);
-            ffi::lua_pushstring(lua, name.as_ptr());
-            ffi::lua_pushcclosure(lua, function!(class_not_yet), 1);
-            ffi::lua_setfield(lua, -2, c"__index".as_ptr());
-            ffi::lua_setmetatable(lua, -2);
-            ffi::lua_setglobal(lua, name.as_ptr());
-        }
-    }
-}
-
-/// `__index` of `core`.
-unsafe fn unknown(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
-    unsafe {
-        if let Some(name) = to_bytes(lua, 2)
-            && NOT_YET.iter().any(|known| known.as_bytes() == name)
-        {
-            raise_text(lua, format!("not available yet: core.{}", String::from_utf8_lossy(name)));
-        }
-        0
-    }
-}
-
-unsafe fn class_not_yet(lua: *mut lua_State) -> c_int {
-    // SAFETY: the upvalue is the class's name.
-    unsafe {
-        let class = to_bytes(lua, ffi::lua_upvalueindex(1)).unwrap_or_default();
-        let name = to_bytes(lua, 2).unwrap_or(b"?");
-        let message =
-            format!("not available yet: {}.{}", String::from_utf8_lossy(class), String::from_utf8_lossy(name));
-        raise_text(lua, message)
     }
 }
 
@@ -182,12 +138,13 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
 
 /// Stores a registration; actions are registered per rule set. A second registration of the same name and kind replaces
 /// the first one with a warning.
-fn register(host: &mut Host, new: Registration) {
+pub(super) fn register(host: &mut Host, new: Registration) {
     let what = match new.kind {
         RegisteredAs::Action(_) => "action",
         RegisteredAs::Fetch => "sample-fetch",
         RegisteredAs::Converter => "converter",
         RegisteredAs::HttpService | RegisteredAs::TcpService => "service",
+        RegisteredAs::Filter => "filter",
         RegisteredAs::Cli => "command",
     };
     match host.registrations.iter_mut().find(|old| old.kind == new.kind && old.name == new.name) {
@@ -310,7 +267,7 @@ unsafe fn register_function(lua: *mut lua_State, kind: RegisteredAs, count: &CSt
 }
 
 /// Returns argument `index` as a name that can occur in a configuration.
-unsafe fn check_name<'a>(lua: *mut lua_State, index: c_int) -> &'a str {
+pub(super) unsafe fn check_name<'a>(lua: *mut lua_State, index: c_int) -> &'a str {
     // SAFETY: the string stays on the stack.
     unsafe {
         match std::str::from_utf8(check_bytes(lua, index)) {

@@ -13,6 +13,7 @@ use sluicegate_wire::engine::{Engine, Failed};
 use sluicegate_wire::reply::Reply;
 
 use super::events::Subscription;
+use super::filter::FilterCall;
 use super::httpclient;
 use super::native::Named;
 use super::operation::{Operation, Outcome};
@@ -46,6 +47,8 @@ pub(super) enum RegisteredAs {
     HttpService,
     /// `core.register_service` of `tcp`.
     TcpService,
+    /// `core.register_filter`.
+    Filter,
     /// `core.register_cli`: the name consists of the command's words, separated by single spaces.
     Cli,
 }
@@ -72,6 +75,8 @@ pub(super) struct Current {
     pub(super) stream_id: u64,
     /// The buffers of the running service; null in other scripts, and once its client has disconnected.
     pub(super) applet: *mut AppletIo,
+    /// The call of a filter's function; null in other scripts.
+    pub(super) filter: *const FilterCall,
     /// Whether code may not wait here.
     pub(super) no_wait: bool,
     /// The input sample of the converter that is about to start.
@@ -82,7 +87,7 @@ pub(super) struct Current {
     pub(super) task: c_int,
     /// Whether the action runs in a response rule set.
     pub(super) response: bool,
-    /// `act.wake_time`.
+    /// `act.wake_time`, `filter.wake_time`.
     pub(super) wake: Option<Duration>,
     /// `core.done` or `txn:done` ended the script.
     pub(super) done: bool,
@@ -98,6 +103,7 @@ impl Default for Current {
             stream: std::ptr::null_mut(),
             readable: std::ptr::null(),
             applet: std::ptr::null_mut(),
+            filter: std::ptr::null(),
             no_wait: false,
             input: None,
             stream_id: 0,
@@ -109,6 +115,15 @@ impl Default for Current {
             stream_done: false,
             reply: None,
         }
+    }
+}
+
+impl Current {
+    /// Lends a stream to the burst.
+    pub(super) fn lend(&mut self, cx: &mut StreamContext) {
+        self.applet = cx.lua.applet.as_deref_mut().map_or(std::ptr::null_mut(), |io| io);
+        self.stream = cx;
+        self.readable = self.stream.cast_const();
     }
 }
 

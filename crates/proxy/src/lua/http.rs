@@ -11,8 +11,9 @@ use sluicegate_script::{argument, check_bytes, function, push_bytes, raise};
 use sluicegate_wire::http::{EntryId, Message, status};
 use smallvec::SmallVec;
 
+use super::filter::check_head;
 use super::host::{Host, host, raise_text, set_functions};
-use super::txn::{Object, object_context};
+use super::txn::{Object, is_message, message_context, object_context};
 use crate::http_client::{is_field_name, is_field_value};
 use crate::sample;
 use crate::stream::StreamContext;
@@ -45,6 +46,25 @@ pub(super) unsafe fn set_methods(lua: *mut lua_State) {
     unsafe { set_functions(lua, &METHODS) };
 }
 
+/// Sets the methods of a message that are about its head in the table on top.
+pub(super) unsafe fn set_message_methods(lua: *mut lua_State) {
+    const METHODS: [(&CStr, lua_CFunction); 11] = [
+        (c"get_headers", function!(get_message_headers)),
+        (c"add_header", function!(add_message_header)),
+        (c"set_header", function!(set_message_header)),
+        (c"del_header", function!(del_message_header)),
+        (c"rep_header", function!(rep_message_header)),
+        (c"rep_value", function!(rep_message_value)),
+        (c"set_method", function!(req_set_method)),
+        (c"set_path", function!(req_set_path)),
+        (c"set_query", function!(req_set_query)),
+        (c"set_uri", function!(req_set_uri)),
+        (c"set_status", function!(res_set_status)),
+    ];
+    // SAFETY: called inside a protected call.
+    unsafe { set_functions(lua, &METHODS) };
+}
+
 /// Returns whether a text can be a part of a request line: it contains no blanks and no control characters.
 fn is_target(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| *byte > 0x20 && *byte != 0x7f)
@@ -61,8 +81,14 @@ enum Side {
 unsafe fn message<'a>(lua: *mut lua_State, side: Side) -> Option<&'a mut Message> {
     // SAFETY: as `object_context`.
     unsafe {
-        let cx: &mut StreamContext = object_context(lua, Object::Http)?;
-        if host(lua).current.response != (side == Side::Response) {
+        let (cx, response): (&mut StreamContext, bool) = if is_message(lua) {
+            check_head(lua);
+            let (response, cx) = message_context(lua)?;
+            (cx, response)
+        } else {
+            (object_context(lua, Object::Http)?, host(lua).current.response)
+        };
+        if response != (side == Side::Response) {
             match side {
                 Side::Request => raise(lua, c"a request's method is called while the response is processed"),
                 Side::Response => raise(lua, c"a response's method is called while the request is processed"),
@@ -72,6 +98,17 @@ unsafe fn message<'a>(lua: *mut lua_State, side: Side) -> Option<&'a mut Message
             Side::Request => &mut cx.request,
             Side::Response => &mut cx.response,
         })
+    }
+}
+
+/// Returns the side of the message at 1.
+unsafe fn side_of_message(lua: *mut lua_State) -> Side {
+    // SAFETY: as `message_context`.
+    unsafe {
+        match message_context(lua) {
+            Some((true, _)) => Side::Response,
+            _ => Side::Request,
+        }
     }
 }
 
@@ -351,6 +388,12 @@ macro_rules! methods {
 }
 
 methods! {
+    get_message_headers => |lua| get_headers(lua, side_of_message(lua));
+    add_message_header => |lua| add_or_set(lua, side_of_message(lua), false);
+    set_message_header => |lua| add_or_set(lua, side_of_message(lua), true);
+    del_message_header => |lua| del_header(lua, side_of_message(lua));
+    rep_message_header => |lua| replace(lua, side_of_message(lua), false);
+    rep_message_value => |lua| replace(lua, side_of_message(lua), true);
     req_get_headers => |lua| get_headers(lua, Side::Request);
     res_get_headers => |lua| get_headers(lua, Side::Response);
     req_add_header => |lua| add_or_set(lua, Side::Request, false);

@@ -1,6 +1,5 @@
 //! The reference page of the Lua API: implemented and missing names of HAProxy's API, from one table.
 
-use super::core_api;
 use super::txn;
 
 /// A class: its name, the implemented names, and the names of HAProxy 3.2 that are not implemented yet.
@@ -11,6 +10,7 @@ const CLASSES: &[Class] = &[
         "core",
         &[
             "register_action",
+            "register_filter",
             "register_init",
             "register_task",
             "register_fetches",
@@ -64,7 +64,7 @@ const CLASSES: &[Class] = &[
             "info",
             "debug",
         ],
-        core_api::NOT_YET,
+        &[],
     ),
     (
         "TXN",
@@ -83,6 +83,8 @@ const CLASSES: &[Class] = &[
             "reply",
             "req",
             "res",
+            "http_req",
+            "http_res",
             "set_loglevel",
             "set_priority_class",
             "set_priority_offset",
@@ -164,6 +166,47 @@ const CLASSES: &[Class] = &[
             "output",
             "get_in_len",
             "get_out_len",
+            "is_full",
+            "is_resp",
+            "may_recv",
+        ],
+        &[],
+    ),
+    (
+        "filter",
+        &["CONTINUE", "WAIT", "ERROR", "FLT_CFG_FL_HTX", "register_data_filter", "unregister_data_filter", "wake_time"],
+        &[],
+    ),
+    (
+        "HTTPMessage",
+        &[
+            "channel",
+            "get_stline",
+            "get_headers",
+            "add_header",
+            "set_header",
+            "del_header",
+            "rep_header",
+            "rep_value",
+            "set_method",
+            "set_path",
+            "set_query",
+            "set_uri",
+            "set_status",
+            "set_body_len",
+            "body",
+            "append",
+            "prepend",
+            "insert",
+            "set",
+            "remove",
+            "send",
+            "forward",
+            "input",
+            "output",
+            "eom",
+            "set_eom",
+            "unset_eom",
             "is_full",
             "is_resp",
             "may_recv",
@@ -311,6 +354,14 @@ limit does not apply to a process of root. Started programs gain no privileges (
 **Actions** are registered per rule set: the same name may be a different function, with a different number of arguments,
 for `tcp-req`, `tcp-res`, `http-req`, `http-res` and `http-after-res`.
 
+**Filters** (`core.register_filter`, `filter lua.NAME` in the configuration) have their functions called for the events of a
+stream; none may wait. `http_payload` and `tcp_payload` are called with what the source has sent since the last call, once it
+has sent nothing more for now, and return the number of bytes that pass; the rest stays until the next call, within
+`tune.bufsize`. `http_payload` may also be called with no data, at the end of a body (`eom`). A function that returns
+`filter.WAIT` is called again after `filter.wake_time(milliseconds)`; without a wake time, or if a payload does not pass, the
+client's or the server's timeout ends the stream. `filter.ERROR` and a Lua error end it: a request is answered with 400, a response is not sent (further). `set_body_len` is the way
+to change the length of a body: a filter that sends more or less than the head announces breaks the message.
+
 **Libraries.** `tune.lua.openlibs` (from HAProxy 3.5) selects the Lua libraries that scripts can use. The classes of
 HAProxy's API work without any of them.
 
@@ -422,7 +473,6 @@ pub fn reference() -> String {
             }
         }
     }
-    page.push_str(&format!("\nClasses that are not implemented yet: {}.\n", list(core_api::CLASSES_NOT_YET)));
     page
 }
 

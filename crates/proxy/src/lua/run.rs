@@ -8,6 +8,7 @@
 //! Limits: [`DETACHED_MAX`] detached scripts per worker, beyond which a script is aborted; and [`DETACHED_TIME`] for
 //! each, because a socket of `core.tcp` has no timeout of its own unless the script sets one.
 
+mod filter;
 mod now;
 mod service;
 mod task;
@@ -37,6 +38,7 @@ pub(super) use task::run_event;
 use task::run_task;
 
 use super::events::run_subscription;
+use super::filter::FilterCall;
 use super::host::{Host, TaskReference, host, wait_for};
 use super::operation::{Operation, Outcome};
 use super::sample::result_sample;
@@ -44,8 +46,8 @@ use super::states::{LuaStates, StateCell};
 use super::{applet, txn};
 use crate::sample::Sample;
 use crate::stream::{
-    self, ActionOutcome, Applet, AppletIo, AppletWait, BoundAction, BoundService, ScriptAttempt, ScriptCall,
-    ScriptCode, ScriptHook, Scripts, StreamContext, Waiting,
+    self, ActionOutcome, Applet, AppletIo, AppletWait, BoundAction, BoundFilter, BoundService, FilterMade,
+    ScriptAttempt, ScriptCall, ScriptCode, ScriptHook, Scripts, StreamContext, Waiting,
 };
 
 /// The maximum number of scripts that a worker runs to their end without a stream.
@@ -357,6 +359,10 @@ impl Scripts for WorkerLua {
         Some(Box::new(Service::new(&self.inner, service)?))
     }
 
+    fn filter(&self, cx: &mut StreamContext, filter: &BoundFilter, http: bool) -> FilterMade {
+        filter::make(&self.inner, cx, filter, http)
+    }
+
     fn start(&self) {
         self.start_tasks();
     }
@@ -427,6 +433,8 @@ enum Lent<'a> {
     Nothing,
     Read(&'a StreamContext),
     Write(&'a mut StreamContext),
+    /// For a function of a filter.
+    Filter(&'a mut StreamContext, &'a FilterCall),
     /// The buffers of a command of the stats socket, which has no stream, and the number that is used in place of the
     /// stream's.
     Applet(&'a mut AppletIo, u64),
@@ -443,13 +451,7 @@ fn begin(
     begin_with(inner, cell, state, Lent::Write(cx), entry)
 }
 
-fn begin_with(
-    inner: &Rc<Inner>,
-    cell: &Arc<StateCell>,
-    state: &mut State,
-    mut lent: Lent<'_>,
-    entry: Entry<'_>,
-) -> Begun {
+fn begin_with(inner: &Rc<Inner>, cell: &Arc<StateCell>, state: &mut State, lent: Lent<'_>, entry: Entry<'_>) -> Begun {
     let Entry { purpose, code, hook, input, may_wait } = entry;
     cell.do_chores(state);
     let coroutine = match state.coroutine() {
@@ -466,7 +468,7 @@ fn begin_with(
     let stream_id = match &lent {
         Lent::Nothing => 0,
         Lent::Read(cx) => cx.id,
-        Lent::Write(cx) => cx.id,
+        Lent::Write(cx) | Lent::Filter(cx, _) => cx.id,
         Lent::Applet(_, id) => *id,
     };
     let total = match purpose {
@@ -486,19 +488,7 @@ fn begin_with(
     };
     // SAFETY: a coroutine from the pool has free slots; a C function without upvalues is pushed without allocating.
     unsafe { ffi::lua_pushcfunction(coroutine.thread(), body) };
-    let (burst, done) = loop {
-        let again = match &mut lent {
-            Lent::Nothing => Lent::Nothing,
-            Lent::Read(cx) => Lent::Read(cx),
-            Lent::Write(cx) => Lent::Write(cx),
-            Lent::Applet(io, id) => Lent::Applet(io, *id),
-        };
-        let (burst, done) = one_burst(state, &coroutine, again, stream_id, hook, may_wait, &mut budget, None);
-        // Where waiting is not allowed, no other script can run in between.
-        if may_wait || !matches!(burst, Burst::Forced | Burst::Yielded) {
-            break (burst, done);
-        }
-    };
+    let (burst, done) = until_it_ends(state, &coroutine, lent, stream_id, hook, may_wait, &mut budget);
     inner.start_tasks_of(cell, state);
     if burst != Burst::Waiting && burst != Burst::Forced && burst != Burst::Yielded {
         let ended = ended(cell, state, &coroutine, burst, done, hook, Label::Function(purpose, &code.name));
@@ -521,11 +511,41 @@ fn begin_with(
     Begun::Waits(script)
 }
 
+/// Runs the first burst, or all of them where the script may not wait: then no other script can run in between.
+fn until_it_ends(
+    state: &mut State,
+    coroutine: &Coroutine,
+    mut lent: Lent<'_>,
+    stream_id: u64,
+    hook: ScriptHook,
+    may_wait: bool,
+    budget: &mut Budget,
+) -> (Burst, Done) {
+    let mut wake = None;
+    loop {
+        let again = match &mut lent {
+            Lent::Nothing => Lent::Nothing,
+            Lent::Read(cx) => Lent::Read(cx),
+            Lent::Write(cx) => Lent::Write(cx),
+            Lent::Filter(cx, call) => Lent::Filter(cx, call),
+            Lent::Applet(io, id) => Lent::Applet(io, *id),
+        };
+        let (burst, mut done) = one_burst(state, coroutine, again, stream_id, hook, may_wait, budget, None);
+        wake = done.wake.or(wake);
+        if may_wait || !matches!(burst, Burst::Forced | Burst::Yielded) {
+            done.wake = wake;
+            return (burst, done);
+        }
+    }
+}
+
 /// The data of `core.done` or `txn:done`, taken out of the host.
 struct Done {
     done: bool,
     stream: bool,
     reply: Option<Box<crate::local_reply::LocalReply>>,
+    /// `filter.wake_time`.
+    wake: Option<Duration>,
 }
 
 /// Runs one burst; the host is set up for it.
@@ -545,10 +565,10 @@ fn one_burst(
     match lent {
         Lent::Nothing => {}
         Lent::Read(cx) => host.current.readable = cx,
-        Lent::Write(cx) => {
-            host.current.applet = cx.lua.applet.as_deref_mut().map_or(std::ptr::null_mut(), |io| io);
-            host.current.stream = cx;
-            host.current.readable = host.current.stream.cast_const();
+        Lent::Write(cx) => host.current.lend(cx),
+        Lent::Filter(cx, call) => {
+            host.current.lend(cx);
+            host.current.filter = call;
         }
         Lent::Applet(io, _) => host.current.applet = io,
     }
@@ -561,7 +581,7 @@ fn one_burst(
     // SAFETY: the coroutine belongs to this state; a first burst finds its function, a later one needs no arguments.
     let burst = unsafe { state.resume(coroutine, 0, budget) };
     let current = std::mem::take(&mut state.host::<Host>().current);
-    (burst, Done { done: current.done, stream: current.stream_done, reply: current.reply })
+    (burst, Done { done: current.done, stream: current.stream_done, reply: current.reply, wake: current.wake })
 }
 
 impl Script {

@@ -21,7 +21,8 @@ use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
 use super::tls::ScriptTls;
 use super::{
-    LoadError, LogSink, WorkerLua, applet, certificates, core_api, native, patterns, programs, redis, socket, txn,
+    LoadError, LogSink, WorkerLua, applet, certificates, core_api, filter, native, patterns, programs, redis, socket,
+    txn,
 };
 use crate::cli::catalogue::is_built_in;
 use crate::engines::Engines;
@@ -30,7 +31,9 @@ use crate::mail::Alerts;
 use crate::running::{Running, ScriptStates};
 use crate::script_commands::{Dynamic, Handler, Outlet};
 use crate::server::ServerEvent;
-use crate::stream::{Bindings, BoundAction, BoundService, PrivateValues, ScriptCall, ScriptCode, ScriptHook, Scripts};
+use crate::stream::{
+    Bindings, BoundAction, BoundFilter, BoundService, PrivateValues, ScriptCall, ScriptCode, ScriptHook, Scripts,
+};
 
 /// Data shared by all states.
 pub(super) struct Shared {
@@ -74,6 +77,8 @@ pub(super) struct StateCell {
 struct Chores {
     coroutines: Vec<Coroutine>,
     ended_streams: Vec<u64>,
+    /// Registry references that nobody has any more.
+    references: Vec<c_int>,
 }
 
 impl StateCell {
@@ -101,6 +106,12 @@ impl StateCell {
         self.has_chores.store(true, Ordering::Release);
     }
 
+    /// Gives up a registry reference in code that has not locked the state.
+    pub(super) fn release(&self, reference: c_int) {
+        self.chores.lock().references.push(reference);
+        self.has_chores.store(true, Ordering::Release);
+    }
+
     /// Executes the remaining work, with the state locked.
     #[inline]
     pub(super) fn do_chores(&self, state: &mut State) {
@@ -118,6 +129,10 @@ impl StateCell {
         }
         for id in chores.ended_streams {
             txn::forget_private(state, id);
+        }
+        for reference in chores.references {
+            // SAFETY: no value with a destructor is alive. A failure would keep one object until the state is closed.
+            let _ = unsafe { state.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, reference)) };
         }
     }
 }
@@ -140,6 +155,7 @@ pub struct LuaStates {
     converters: HashMap<Box<str>, Registered>,
     http_services: HashMap<Box<str>, Registered>,
     tcp_services: HashMap<Box<str>, Registered>,
+    pub(super) filters: HashMap<Box<str>, Registered>,
     commands: HashMap<Box<str>, Registered>,
     /// The queue of stats socket commands for the first worker, which runs them.
     pub(super) jobs: (mpsc::Sender<CliJob>, Mutex<Option<mpsc::Receiver<CliJob>>>),
@@ -357,6 +373,10 @@ impl Bindings for LuaStates {
     fn bind_service(&self, name: &str, http: bool) -> Option<BoundService> {
         LuaStates::bind_service(self, name, http)
     }
+
+    fn bind_filter(&self, line: &model::LuaFilter) -> Result<BoundFilter, String> {
+        self.filter_of(line)
+    }
 }
 
 impl ScriptStates for LuaStates {
@@ -426,6 +446,10 @@ impl LuaNames for LuaStates {
         names(&self.converters)
     }
 
+    fn filters(&self) -> Vec<String> {
+        names(&self.filters)
+    }
+
     fn services(&self, mode: &str) -> Vec<String> {
         names(if mode == "http" { &self.http_services } else { &self.tcp_services })
     }
@@ -448,6 +472,7 @@ fn make_state(
         state
             .protect(|lua| {
                 core_api::open(lua, id);
+                filter::open(lua);
                 socket::open(lua);
                 redis::open(lua);
                 txn::open(lua);
@@ -529,6 +554,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
     let mut converters: HashMap<Box<str>, Registered> = HashMap::new();
     let mut http_services: HashMap<Box<str>, Registered> = HashMap::new();
     let mut tcp_services: HashMap<Box<str>, Registered> = HashMap::new();
+    let mut filters: HashMap<Box<str>, Registered> = HashMap::new();
     let mut commands: HashMap<Box<str>, Registered> = HashMap::new();
     let mut inits = Vec::new();
     let mut tasks = vec![Vec::new(); nbthread.max(1)];
@@ -543,6 +569,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
                     RegisteredAs::Converter => &mut converters,
                     RegisteredAs::HttpService => &mut http_services,
                     RegisteredAs::TcpService => &mut tcp_services,
+                    RegisteredAs::Filter => &mut filters,
                     RegisteredAs::Cli => &mut commands,
                 };
                 let entry = table.entry(registration.name.into_boxed_str()).or_insert_with(|| Registered {
@@ -566,6 +593,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
         converters,
         http_services,
         tcp_services,
+        filters,
         commands,
         jobs: (jobs, Mutex::new(Some(received))),
         inits,

@@ -21,7 +21,7 @@ use super::channel;
 use super::core_api::{check_level, end_script, log_argument};
 use super::host::{Host, host, key, push_sample, raise_text, set_functions, tagged, wait_for};
 use super::operation::{Operation, Outcome};
-use super::{http, reply};
+use super::{http, message, reply};
 use crate::engines::Engines;
 use crate::sample::{
     CallError, Called, FetchCode, Sample, VarRef, call_converter, call_fetch, converter_by_name, fetch_by_name,
@@ -50,9 +50,13 @@ pub(super) enum Object {
     RequestChannel,
     /// `txn.res`.
     ResponseChannel,
+    /// `txn.http_req`.
+    RequestMessage,
+    /// `txn.http_res`.
+    ResponseMessage,
 }
 
-const OBJECTS: [Object; 7] = [
+const OBJECTS: [Object; 9] = [
     Object::Fetches,
     Object::StringFetches,
     Object::Converters,
@@ -60,6 +64,8 @@ const OBJECTS: [Object; 7] = [
     Object::Http,
     Object::RequestChannel,
     Object::ResponseChannel,
+    Object::RequestMessage,
+    Object::ResponseMessage,
 ];
 
 /// A handle as stored in its userdata: without a pointer, so a forged one is harmless.
@@ -112,13 +118,20 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 pub(super) unsafe fn push_index(lua: *mut lua_State) {
     // SAFETY: called inside a protected call, with a table on top; no value with a destructor is alive.
     unsafe {
-        ffi::luaL_checkstack(lua, 16, c"out of stack".as_ptr());
+        ffi::luaL_checkstack(lua, 20, c"out of stack".as_ptr());
+        let base = ffi::lua_gettop(lua);
         for object in OBJECTS {
             ffi::lua_createtable(lua, 0, 1); // its metatable
             ffi::lua_createtable(lua, 0, 8); // its methods
             match object {
                 Object::Http => http::set_methods(lua),
                 Object::RequestChannel | Object::ResponseChannel => channel::set_methods(lua),
+                Object::RequestMessage | Object::ResponseMessage => {
+                    message::set_methods(lua);
+                    let channel = if object == Object::RequestMessage { 5 } else { 6 };
+                    ffi::lua_pushvalue(lua, base + 1 + channel);
+                    ffi::lua_pushcclosure(lua, function!(message_index), 2);
+                }
                 _ => {
                     ffi::lua_createtable(lua, 0, 1);
                     ffi::lua_pushinteger(lua, object as u64 as i64);
@@ -158,6 +171,8 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
             Some(b"http") => 4,
             Some(b"req") => 5,
             Some(b"res") => 6,
+            Some(b"http_req") if is_filtering_http(lua) => 7,
+            Some(b"http_res") if is_filtering_http(lua) => 8,
             _ => {
                 ffi::lua_settop(lua, 2);
                 ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
@@ -176,6 +191,64 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
         ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(2 + object as c_int));
         ffi::lua_setmetatable(lua, -2);
         1
+    }
+}
+
+/// Returns whether a function of a filter of HTTP is running.
+unsafe fn is_filtering_http(lua: *mut lua_State) -> bool {
+    // SAFETY: the call outlives the burst.
+    unsafe { host(lua).current.filter.as_ref().is_some_and(|call| call.http) }
+}
+
+/// `__index` of a message; upvalue 1 is the table of methods, 2 the metatable of its channel.
+unsafe fn message_index(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        if to_bytes(lua, 2) != Some(b"channel") {
+            ffi::lua_settop(lua, 2);
+            ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
+            return 1;
+        }
+        let request = tagged::<Handle>(lua, 1, Object::RequestMessage as u64);
+        let channel = if request.is_some() { Object::RequestChannel } else { Object::ResponseChannel };
+        let Some(message) = request.or_else(|| tagged::<Handle>(lua, 1, Object::ResponseMessage as u64)) else {
+            return 0;
+        };
+        let handle = ffi::lua_newuserdatauv(lua, size_of::<Handle>(), 0) as *mut Handle;
+        handle.write(Handle { tag: channel as u64, stream: message.stream });
+        ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(2));
+        ffi::lua_setmetatable(lua, -2);
+        1
+    }
+}
+
+/// Returns whether the channel at `index` is the response's; `None` if it is no channel.
+pub(super) unsafe fn side_of_channel(lua: *mut lua_State, index: c_int) -> Option<bool> {
+    // SAFETY: a handle is plain numbers.
+    unsafe {
+        if tagged::<Handle>(lua, index, Object::ResponseChannel as u64).is_some() {
+            return Some(true);
+        }
+        tagged::<Handle>(lua, index, Object::RequestChannel as u64).map(|_| false)
+    }
+}
+
+/// Returns whether the message at 1 is the response, and its stream; raises an error if it is not a message.
+pub(super) unsafe fn message_context<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamContext)> {
+    // SAFETY: as `object_stream`, which reads the tag again.
+    unsafe {
+        let response = tagged::<Handle>(lua, 1, Object::ResponseMessage as u64).is_some();
+        let object = if response { Object::ResponseMessage } else { Object::RequestMessage };
+        object_context(lua, object).map(|cx| (response, cx))
+    }
+}
+
+/// Returns whether argument 1 is a message.
+pub(super) unsafe fn is_message(lua: *mut lua_State) -> bool {
+    // SAFETY: a handle is plain numbers.
+    unsafe {
+        let mut messages = [Object::RequestMessage, Object::ResponseMessage].into_iter();
+        messages.any(|object| tagged::<Handle>(lua, 1, object as u64).is_some())
     }
 }
 

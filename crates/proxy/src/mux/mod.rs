@@ -54,6 +54,8 @@ pub(crate) enum Wait {
     Sink,
     /// The time at which a filter lets data pass.
     Filter,
+    /// A script, whose filter is to be called with the stream's context.
+    Script,
     /// Nothing: everything was written.
     Done,
 }
@@ -69,6 +71,8 @@ pub(crate) enum FlowError {
     Sink,
     /// The source's framing is malformed.
     Malformed,
+    /// A filter refused the body.
+    Filter,
 }
 
 /// Bytes that moved during polls.

@@ -43,16 +43,19 @@ const OWN_IDLE: Duration = Duration::from_secs(5);
 /// The time in which an application has to read what remains to be written when no request is left.
 const FLUSH_TIME: Duration = Duration::from_secs(5);
 
+/// Receives messages of an application.
+type Log = Box<dyn Fn(&[u8]) + Send + Sync>;
+
 /// The application of a backend.
 pub(crate) struct App {
     pub(crate) config: Arc<FcgiApp>,
     /// Logs a message of the application.
-    log: Box<dyn Fn(&[u8]) + Send + Sync>,
+    log: Log,
 }
 
 impl App {
     /// Returns the application of a section, with what logs its messages.
-    pub(crate) fn new(config: Arc<FcgiApp>, log: Box<dyn Fn(&[u8]) + Send + Sync>) -> App {
+    pub(crate) fn new(config: Arc<FcgiApp>, log: Log) -> App {
         App { config, log }
     }
 

@@ -128,7 +128,11 @@ impl Active {
 
     /// Returns the filters of a body, with the encoder in the place of `compression`.
     pub(crate) fn filters(&mut self, response: bool, encoder: Option<Encoder>) -> Chain {
-        if self.has_filters() { filter::chain(&mut self.cx, response, encoder) } else { Chain::default() }
+        if !self.has_filters() {
+            return Chain::default();
+        }
+        let bufsize = self.worker.buffers.size();
+        filter::chain(&mut self.cx, response, encoder, bufsize)
     }
 
     /// Returns this stream with the request of another, which has not begun.

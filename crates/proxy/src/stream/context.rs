@@ -5,6 +5,7 @@
 
 mod applet;
 mod client;
+mod script_filter;
 mod scripts;
 
 use std::cell::{Cell, OnceCell};
@@ -38,6 +39,10 @@ pub(crate) use applet::APPLET_ROOM;
 pub use applet::{Applet, AppletIo, AppletWait, Bursted};
 pub use client::Client;
 pub(crate) use client::{ClientTls, Http2Facts, LastServer};
+pub(crate) use script_filter::Attached;
+pub use script_filter::{
+    BoundFilter, FilterAnswer, FilterEvent, FilterMade, FilterPayload, FilterVerdict, ScriptFilter,
+};
 pub use scripts::{
     ActionOutcome, Bindings, BoundAction, BoundService, ChannelIo, Pending, ScriptAttempt, ScriptCall, ScriptHook,
     Scripts, StreamScripts,

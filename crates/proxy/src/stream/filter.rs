@@ -9,12 +9,17 @@
 //! what a later one does not take is kept between the two, and nothing more is read until it has passed, so that is at
 //! most the output for one piece of the source's data.
 
-use std::task::{Context, Poll};
+mod script;
+
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use sluicegate_config::model;
 use sluicegate_transport::Timer;
 use sluicegate_wire::http::Message;
+
+pub(crate) use script::FilterFailed;
+use script::ScriptStage;
 
 use super::StreamContext;
 use crate::bandwidth::Bandwidth;
@@ -33,6 +38,8 @@ pub(crate) enum Filter {
     Bandwidth(Bandwidth),
     /// `filter trace`.
     Trace(BodyTrace),
+    /// `filter lua.NAME`.
+    Script(ScriptStage),
 }
 
 impl Filter {
@@ -49,6 +56,7 @@ impl Filter {
             }
             Filter::Bandwidth(bandwidth) => bandwidth.allow(data.len()),
             Filter::Trace(trace) => trace.data(data),
+            Filter::Script(script) => return script.take(data),
         };
         if passed > 0 {
             give(&data[..passed]);
@@ -56,20 +64,26 @@ impl Filter {
         passed
     }
 
-    /// Ends the body; `give` receives the data held back.
-    fn end(&mut self, give: &mut dyn FnMut(&[u8])) {
+    /// Ends the body; `give` receives the data held back. `false` if the end cannot pass yet.
+    fn end(&mut self, give: &mut dyn FnMut(&[u8])) -> bool {
         match self {
             Filter::Compression(encoder) => encoder.finish(give),
             Filter::Cache(writer) => writer.complete(),
             Filter::Bandwidth(_) => {}
             Filter::Trace(trace) => trace.end(),
+            Filter::Script(script) => return script.end(),
         }
+        true
     }
 
     /// Passes the data held back to `give`, because the next data may be late. `false` if there is none.
     fn flush(&mut self, give: &mut dyn FnMut(&[u8])) -> bool {
         match self {
             Filter::Compression(encoder) => encoder.flush(give),
+            Filter::Script(script) => {
+                script.flush();
+                false
+            }
             Filter::Cache(_) | Filter::Bandwidth(_) | Filter::Trace(_) => false,
         }
     }
@@ -78,21 +92,31 @@ impl Filter {
     fn waits_until(&self) -> Option<Instant> {
         match self {
             Filter::Bandwidth(bandwidth) => bandwidth.waits_until(),
+            Filter::Script(script) => script.wake(),
             Filter::Cache(_) | Filter::Compression(_) | Filter::Trace(_) => None,
         }
+    }
+
+    fn script(&self) -> Option<&ScriptStage> {
+        if let Filter::Script(script) = self { Some(script) } else { None }
+    }
+
+    fn script_mut(&mut self) -> Option<&mut ScriptStage> {
+        if let Filter::Script(script) = self { Some(script) } else { None }
     }
 }
 
 /// Returns the filters of a stream's body: those of its frontend, then those of its backend. The encoder, if there is
-/// one, has the place of the first `compression`.
-pub(crate) fn chain(cx: &mut StreamContext, response: bool, mut encoder: Option<Encoder>) -> Chain {
+/// one, has the place of the first `compression`; a script's filter holds at most `bufsize` bytes.
+pub(crate) fn chain(cx: &mut StreamContext, response: bool, mut encoder: Option<Encoder>, bufsize: usize) -> Chain {
     let mut chain = Chain::default();
     let mut storing = match &mut cx.cache {
         Some(cache) if response => cache.storing.take(),
         _ => None,
     };
     let cx = &*cx;
-    for filter in cx.proxies().flat_map(|proxy| &proxy.config.filters) {
+    let lines = cx.proxies().flat_map(|proxy| proxy.config.filters.iter().enumerate().map(|line| (proxy.id, line)));
+    for (proxy, (line, filter)) in lines {
         match filter {
             model::Filter::Compression => {
                 if let Some(encoder) = encoder.take() {
@@ -114,6 +138,13 @@ pub(crate) fn chain(cx: &mut StreamContext, response: bool, mut encoder: Option<
             model::Filter::Bandwidth(_) | model::Filter::Spoe(_) | model::Filter::Fcgi(_) => {}
             model::Filter::Trace(trace) => {
                 chain.push(Filter::Trace(BodyTrace::new(trace.clone(), cx, response)));
+            }
+            model::Filter::Lua(_) => {
+                let known = cx.lua.filters.iter().flat_map(|filters| &filters.attached);
+                let mut known = known.filter(|known| known.proxy == proxy && known.line == line);
+                if let Some(known) = known.next().filter(|known| known.filter.sees_data(response)) {
+                    chain.push(Filter::Script(ScriptStage::new(known.filter.clone(), response, bufsize)));
+                }
             }
         }
     }
@@ -208,7 +239,9 @@ impl Chain {
     pub(crate) fn end(&mut self, give: &mut dyn FnMut(&[u8])) -> bool {
         while self.advance(give) {
             let Some((stage, rest)) = self.stages[self.ended..].split_first_mut() else { return true };
-            stage.filter.end(&mut |data| pass(rest, data, give));
+            if !stage.filter.end(&mut |data| pass(rest, data, give)) {
+                return false;
+            }
             self.ended += 1;
         }
         false
@@ -225,16 +258,88 @@ impl Chain {
         any
     }
 
+    /// Returns whether a script is to be called, by [`run_scripts`](Self::run_scripts).
+    pub(crate) fn script_is_due(&self) -> bool {
+        self.next_script(0).is_some() || self.next_end().is_some()
+    }
+
+    /// Lets scripts have the data that waits for them.
+    pub(crate) fn flush_scripts(&mut self) {
+        self.scripts_mut().for_each(ScriptStage::flush);
+    }
+
+    fn scripts_mut(&mut self) -> impl Iterator<Item = &mut ScriptStage> {
+        self.stages.iter_mut().filter_map(|stage| stage.filter.script_mut())
+    }
+
+    /// Returns the first script from stage `from` on that is to be called with data; one whose output would be kept waits.
+    fn next_script(&self, from: usize) -> Option<usize> {
+        let due = |at: &usize| self.stages[*at].filter.script().is_some_and(ScriptStage::is_due);
+        let is_open = |at: &usize| self.stages.get(at + 1).is_none_or(|next| next.held.is_empty());
+        (from..self.stages.len()).filter(due).find(is_open)
+    }
+
+    /// Returns the script that is to be told that the body has passed: the first one for which it has not.
+    fn next_end(&self) -> Option<usize> {
+        let is_open = |stage: &Stage| stage.filter.script().is_some_and(|script| !script.is_finished());
+        let first = self.stages.iter().position(is_open)?;
+        self.stages[first].filter.script().is_some_and(ScriptStage::ends).then_some(first)
+    }
+
+    /// Calls the scripts that are due; `give` receives the output. `false` if the state of one is in use.
+    pub(crate) fn run_scripts(
+        &mut self,
+        cx: &mut StreamContext,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, FilterFailed> {
+        let mut from = 0;
+        while let Some(at) = self.next_script(from) {
+            let (stage, rest) = self.stages[at..].split_first_mut().expect("the stage is there");
+            let Some(script) = stage.filter.script_mut() else { break };
+            if !script.run(cx, &mut |data| pass(rest, data, give))? {
+                return Ok(false);
+            }
+            // What it has forwarded is seen by the next one in the same turn, and so is the end of the body.
+            if let Some(next) = rest.first_mut().filter(|next| next.held.is_empty())
+                && let (true, Some(next)) = (script.has_passed(), next.filter.script_mut())
+            {
+                next.end();
+            }
+            self.flush_scripts();
+            from = at + 1;
+        }
+        while let Some(script) = self.next_end().and_then(|at| self.stages[at].filter.script_mut()) {
+            if !script.finish(cx)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns whether a script has something that it does not let pass, and has not asked to be called again.
+    pub(crate) fn stalls(&self) -> bool {
+        let mut scripts = self.stages.iter().filter_map(|stage| stage.filter.script());
+        scripts.any(|script| script.stalls() && script.wake().is_none())
+    }
+
     /// Receives the trailers, which filters may change.
     pub(crate) fn trailers(&mut self, _trailers: &mut Message) {}
 
     /// Ready when a filter that took nothing may take data again.
     pub(crate) fn poll_wake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = self.stages.iter().filter_map(|stage| stage.filter.waits_until()).max() else {
-            return Poll::Ready(());
+            return if self.stalls() { Poll::Pending } else { Poll::Ready(()) };
         };
         self.timer.set(Some(at));
-        self.timer.poll(cx)
+        ready!(self.timer.poll(cx));
+        let now = Instant::now();
+        self.scripts_mut().for_each(|script| script.awake(now));
+        Poll::Ready(())
+    }
+
+    /// Returns whether a script is to be called again at its own time, whether or not data comes.
+    pub(crate) fn has_alarm(&self) -> bool {
+        self.stages.iter().any(|stage| stage.filter.script().is_some_and(|script| script.wake().is_some()))
     }
 
     /// Returns the bytes in and out of the encoder since the last call, and whether it is the identity.

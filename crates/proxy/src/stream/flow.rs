@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use sluicegate_transport::BufferPool;
 use sluicegate_wire::http::{Framing, Message};
 
-use super::filter::Chain;
+use super::Active;
+use super::filter::{Chain, FilterFailed};
 use crate::mux::{Body, End, FlowError, Moved, Wait, h1};
 
 /// One direction of a stream.
@@ -28,6 +29,17 @@ pub(crate) struct Flow {
     done: bool,
     /// Whether any part of the message was written, collected or skipped.
     begun: bool,
+    /// Whether nothing that filters let pass is sent: the message has no body.
+    mute: bool,
+}
+
+/// Sends what filters let pass.
+fn give<K: End>(sink: &mut K, mute: bool) -> impl FnMut(&[u8]) + '_ {
+    move |data| {
+        if !mute {
+            sink.send_data(data);
+        }
+    }
 }
 
 impl Flow {
@@ -49,6 +61,11 @@ impl Flow {
     /// Discards the body: only the head is sent to the sink.
     pub(crate) fn drop_body(&mut self) {
         self.passing.silent = true;
+    }
+
+    /// Sends nothing of what filters let pass, because the message can have no body.
+    pub(crate) fn mute(&mut self) {
+        self.mute = true;
     }
 
     /// Passes the body through filters.
@@ -82,7 +99,30 @@ impl Flow {
         self.begun
     }
 
-    /// Moves data as far as possible without waiting.
+    /// Moves data as far as possible without waiting, and calls the scripts of filters with the stream's context.
+    pub(crate) fn poll_scripted<S: End, K: End>(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut S,
+        sink: &mut K,
+        stream: &mut Active,
+        moved: &mut Moved,
+    ) -> Result<Wait, FlowError> {
+        loop {
+            let wait = self.poll(cx, source, sink, &stream.worker().buffers, moved)?;
+            let (Wait::Script, Some(filters)) = (wait, &mut self.filters) else { return Ok(wait) };
+            match filters.run_scripts(&mut stream.cx, &mut give(sink, self.mute)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    cx.waker().wake_by_ref();
+                    return Ok(Wait::Filter);
+                }
+                Err(FilterFailed) => return Err(FlowError::Filter),
+            }
+        }
+    }
+
+    /// Moves data as far as possible without waiting. [`Wait::Script`]: a script is to be called.
     pub(crate) fn poll<S: End, K: End>(
         &mut self,
         cx: &mut Context<'_>,
@@ -115,7 +155,7 @@ impl Flow {
             // Whether a filter lets nothing pass yet.
             let mut held = false;
             while !self.ended && sink.has_room(pool) {
-                held = self.filters.as_mut().is_some_and(|filters| !filters.advance(&mut |data| sink.send_data(data)));
+                held = self.filters.as_mut().is_some_and(|filters| !filters.advance(&mut give(sink, self.mute)));
                 if held {
                     break;
                 }
@@ -125,6 +165,7 @@ impl Flow {
                     break;
                 }
             }
+            let is_full = !held && !self.ended && !sink.has_room(pool);
             if sink.poll_flush(cx, moved)?.is_pending() {
                 return Ok(Wait::Sink);
             }
@@ -132,9 +173,18 @@ impl Flow {
                 source.rest(pool);
                 return Ok(Wait::Done);
             }
+            // What the sink had no room for is still in the source.
+            if is_full && sink.has_room(pool) {
+                continue;
+            }
             if let Some(filters) = self.filters.as_mut().filter(|_| held) {
+                if filters.script_is_due() {
+                    return Ok(Wait::Script);
+                }
                 match filters.poll_wake(cx) {
                     Poll::Ready(()) => continue,
+                    // The timeout of the source ends a stream whose script lets nothing pass.
+                    Poll::Pending if filters.stalls() => return Ok(Wait::Source),
                     Poll::Pending => return Ok(Wait::Filter),
                 }
             }
@@ -142,8 +192,14 @@ impl Flow {
                 Poll::Ready(()) => {}
                 // Data held back by the compressor must not wait for a slow source.
                 Poll::Pending => {
-                    let filters = self.filters.as_mut();
-                    if !filters.is_some_and(|filters| filters.flush(&mut |data| sink.send_data(data))) {
+                    let Some(filters) = &mut self.filters else { return Ok(Wait::Source) };
+                    if filters.flush(&mut give(sink, self.mute)) {
+                        continue;
+                    }
+                    if filters.script_is_due() {
+                        return Ok(Wait::Script);
+                    }
+                    if !filters.has_alarm() || filters.poll_wake(cx).is_pending() {
                         return Ok(Wait::Source);
                     }
                 }
@@ -159,7 +215,7 @@ impl Flow {
                 let data = source.data();
                 let taken = match &mut self.filters {
                     _ if silent => count,
-                    Some(filters) => filters.data(data, &mut |data| sink.send_data(data)),
+                    Some(filters) => filters.data(data, &mut give(sink, self.mute)),
                     None => {
                         sink.send_data(data);
                         count
@@ -178,7 +234,7 @@ impl Flow {
             }
             Body::End => {
                 if let Some(filters) = self.filters.as_mut().filter(|_| !silent)
-                    && !filters.end(&mut |data| sink.send_data(data))
+                    && !filters.end(&mut give(sink, self.mute))
                 {
                     return false;
                 }

@@ -29,6 +29,7 @@ mod fcgi;
 mod motion;
 mod offload;
 mod persist;
+mod scripted;
 mod service;
 mod stats;
 mod wait;
@@ -150,6 +151,9 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
     let after = match exchange.run(frontend, &worker.running.proxies).await {
         Ok(after) | Err(after) => after,
     };
+    if exchange.stream.is_scripted() {
+        exchange.stream.end_filters().await;
+    }
     let Exchange { mut front, mut stream, client_active, server_active, .. } = exchange;
     stream.cx.client.set_last_active(client_active.max(server_active));
     stream.response_out = front.take_memory();
@@ -214,6 +218,7 @@ const DRAINED_MAX: u64 = 4 * 1024 * 1024;
 
 impl Exchange<'_> {
     async fn run(&mut self, frontend: &ProxyRun, proxies: &[std::sync::Arc<ProxyRun>]) -> Step<After> {
+        self.begin_filters(frontend).await?;
         let target = self.stream.cx.request.target();
         if frontend.config.monitor_uri.as_deref().is_some_and(|uri| is_monitored(uri, target)) {
             return Err(Box::pin(self.monitored(frontend)).await);
@@ -235,6 +240,7 @@ impl Exchange<'_> {
         self.mode = stricter(self.mode, backend.config.options.connection);
         self.independent = backend.config.options.independent_streams;
         if backend.id != frontend.id {
+            self.begin_filters(backend).await?;
             self.request_rules(backend, frontend).await?;
         }
         self.persist(backend).await?;
@@ -252,6 +258,7 @@ impl Exchange<'_> {
             return Err(After::Close);
         }
         forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
+        self.filter_request_head().await?;
         self.parameters(backend).await?;
         self.stream.cx.persistence.last = self.stream.cx.client.last_server().in_backend(backend.id);
         let reuse = !self.stream.cx.is_first_request();
@@ -583,6 +590,7 @@ impl Exchange<'_> {
             coming.look(&mut self.stream.cx.response_content);
         }
         self.store_server(backend).await?;
+        self.begin_response_filters().await?;
         let mut passed = self.response_events(frontend, backend).await;
         if passed.is_ok() {
             passed = self.response_rules(backend, Some(&mut coming)).await;
@@ -614,7 +622,15 @@ impl Exchange<'_> {
                 false => Err(after),
             };
         }
-        if let Err(after) = self.finish_response().await {
+        let finished = match self.finish_response().await {
+            Ok(()) => {
+                let silent = self.head.method == Method::Head;
+                let framing = if silent { Framing::None } else { head.body };
+                self.filter_response_head(framing, back.input().len()).await
+            }
+            unfinished => unfinished,
+        };
+        if let Err(after) = finished {
             self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
             return Err(after);
         }
@@ -637,9 +653,9 @@ impl Exchange<'_> {
         }
         let proxies = (&**frontend, &**backend);
         let worker = self.stream.worker().clone();
-        let request = &mut self.stream.cx.request;
-        let mut framing = self.head.body;
+        let mut framing = self.stream.cx.scripted_framing(false).unwrap_or(self.head.body);
         let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
+        let request = &mut self.stream.cx.request;
         let encoder = compress::prepare_request(request, &self.head, proxies, process, limits);
         if encoder.is_some() {
             framing = Framing::Chunked;
@@ -696,7 +712,8 @@ impl Exchange<'_> {
             self.stream.cx.log.compressed = encoder.is_some().then_some(algorithm);
             encoder
         });
-        let framing = match head.body {
+        let framed = self.stream.cx.scripted_framing(true).filter(|_| self.head.method != Method::Head && !bodiless);
+        let framing = match framed.unwrap_or(head.body) {
             _ if encoder.is_some() => Framing::Chunked,
             Framing::Chunked if self.version == Version::Http10 => Framing::UntilClose,
             framing => framing,
@@ -725,6 +742,9 @@ impl Exchange<'_> {
         if self.stream.has_filters() {
             StreamTrace::head(&self.stream.cx, true);
             down.filter(self.stream.filters(true, encoder));
+            if framing == Framing::None {
+                down.mute();
+            }
             self.up.enable(self.stream.filters(false, None));
         }
         // Behind a tunnel that was refused nothing of the client is awaited.
@@ -768,6 +788,7 @@ impl Exchange<'_> {
                 self.count_bad_response(back.connection());
                 (b'P', b'D')
             }
+            Finish::RequestRefused | Finish::ResponseRefused => (b'P', b'D'),
             // Of an exchange whose response is complete only the request's rest is missing.
             Finish::ClientGone => {
                 self.count_client_abort();

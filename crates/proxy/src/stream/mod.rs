@@ -12,6 +12,7 @@ mod invalid;
 mod kept;
 mod listing;
 mod relay;
+mod scripted;
 mod sockets;
 pub(crate) mod tcp;
 mod times;
@@ -23,8 +24,9 @@ pub(crate) use context::{
     APPLET_ROOM, Beginning, ClientTls, Http2Facts, LastServer, PrivateValues, ScriptCode, Waiting,
 };
 pub use context::{
-    ActionOutcome, Applet, AppletIo, AppletWait, Bindings, BoundAction, BoundService, Bursted, ChannelIo, Pending,
-    ScriptAttempt, ScriptCall, ScriptHook, Scripts, StreamScripts,
+    ActionOutcome, Applet, AppletIo, AppletWait, Bindings, BoundAction, BoundFilter, BoundService, Bursted, ChannelIo,
+    FilterAnswer, FilterEvent, FilterMade, FilterPayload, FilterVerdict, Pending, ScriptAttempt, ScriptCall,
+    ScriptFilter, ScriptHook, Scripts, StreamScripts,
 };
 pub use context::{Attaching, Client, ExpectedHeaders};
 pub use context::{Endings, LogRecord, Overrides, RulePlace, StreamContext, UniqueId};
@@ -33,5 +35,6 @@ pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
 pub(crate) use kept::FreeList;
 pub use listing::{Detail, Found, Selection, Which};
 pub(crate) use listing::{PATIENCE, end_streams, shut_sessions};
+pub(crate) use scripted::bind_filters;
 pub use sockets::{Side, Sockets, TcpFigure};
 pub use times::Timers;

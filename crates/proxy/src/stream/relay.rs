@@ -113,22 +113,23 @@ impl<'a, 'f> Relay<'a, 'f> {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Endings> {
         let ending = |who, phase| Poll::Ready(Endings { who, phase });
-        let worker = self.stream.worker().clone();
         let (mut up, mut down) = (Moved::default(), Moved::default());
         let mut result = Poll::Pending;
         if !self.up_ended {
-            match self.up.poll(cx, self.front, self.back, &worker.buffers, &mut up) {
+            match self.up.poll_scripted(cx, self.front, self.back, self.stream, &mut up) {
                 Ok(Wait::Done) => self.end_up(),
                 Ok(waiting) => self.up_waits = waiting,
                 Err(FlowError::Sink) => result = ending(b'S', b'D'),
+                Err(FlowError::Filter) => result = ending(b'P', b'D'),
                 Err(_) => result = ending(b'C', b'D'),
             }
         }
         if !self.down_ended && result.is_pending() {
-            match self.down.poll(cx, self.back, self.front, &worker.buffers, &mut down) {
+            match self.down.poll_scripted(cx, self.back, self.front, self.stream, &mut down) {
                 Ok(Wait::Done) => self.end_down(),
                 Ok(waiting) => self.down_waits = waiting,
                 Err(FlowError::Sink) => result = ending(b'C', b'D'),
+                Err(FlowError::Filter) => result = ending(b'P', b'D'),
                 Err(_) => result = ending(b'S', b'D'),
             }
         }

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::{Mode, ProxyId, SpoeEvent};
 use sluicegate_wire::http::Framing;
 
+use super::filter::FilterFailed;
 use super::flow::Flow;
 use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
-use super::{Active, Applet, AppletIo, BoundService, Endings};
+use super::scripted::Called;
+use super::{Active, Applet, AppletIo, BoundService, Endings, FilterEvent};
 use crate::hook::Hook;
 use crate::mux::{Back, Front, Sent};
 use crate::persist;
@@ -35,7 +37,9 @@ enum Outcome {
 pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active) -> Option<Active> {
     stream.begin();
     let outcome = converse(&mut front, &mut stream).await;
+    stream.end_filters().await;
     if outcome == Outcome::Http {
+        stream.detach_filters();
         let cx = &mut stream.cx;
         cx.request.clear();
         cx.request_content.clear();
@@ -54,6 +58,9 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active) -> Option<Ac
 async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let worker = stream.worker().clone();
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
+    if begin_filters(frontend, front, stream).await.is_err() {
+        return Outcome::Unread;
+    }
     offload(SpoeEvent::ClientSession, [Some(frontend), None], front, stream).await;
     offload(SpoeEvent::FrontendTcpRequest, [Some(frontend), None], front, stream).await;
     if let Err(service) = request_rules(frontend, front, stream).await {
@@ -87,6 +94,9 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let _stay = backend.backend.enter(worker.index, Instant::now());
     // The frontend's filters, and those of a backend that is another section.
     let filtering = [Some(&**frontend), Some(&**backend).filter(|backend| backend.id != frontend.id)];
+    if backend.id != frontend.id && begin_filters(backend, front, stream).await.is_err() {
+        return Outcome::Unread;
+    }
     if backend.id != frontend.id {
         offload(SpoeEvent::BackendTcpRequest, filtering, front, stream).await;
     }
@@ -144,6 +154,10 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     stream.cx.variables.enter_response();
     stream.use_server(&connection);
     let mut back = Back::new(connection, Sent::new(Vec::new()));
+    if filter_event(true, None, front, stream).await.is_err() {
+        back.take_apart(&worker.buffers);
+        return Outcome::Unread;
+    }
     let mut up = Flow::new(Framing::UntilClose);
     up.filter(stream.filters(false, None));
     offload(SpoeEvent::ServerSession, filtering, front, stream).await;
@@ -170,6 +184,54 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     stream.count_ending(ending);
     stream.end(ending.who, ending.phase);
     if ending == Endings::default() { Outcome::Read } else { Outcome::Unread }
+}
+
+/// Makes the filters of scripts of a proxy, and begins with the request. An error ends the stream, whose termination state
+/// was recorded.
+async fn begin_filters(proxy: &ProxyRun, front: &mut Front<'_>, stream: &mut Active) -> Result<(), FilterFailed> {
+    if proxy.script_filters.is_empty() {
+        return Ok(());
+    }
+    if let Err(failed) = stream.attach_filters(proxy, false).await {
+        stream.end(b'I', b'R');
+        return Err(failed);
+    }
+    filter_event(false, Some(proxy.id), front, stream).await
+}
+
+/// Calls the filters of scripts, or those of a proxy, for the beginning of a direction.
+async fn filter_event(
+    response: bool,
+    of: Option<ProxyId>,
+    front: &mut Front<'_>,
+    stream: &mut Active,
+) -> Result<(), FilterFailed> {
+    let phase = if response { b'D' } else { b'R' };
+    let mut from = 0;
+    loop {
+        match stream.call_filters(FilterEvent::Start, response, of, &mut from) {
+            Called::Done => return Ok(()),
+            Called::Busy => tokio::task::yield_now().await,
+            Called::Wait(time) => {
+                let patience = time.or(stream.cx.frontend.config.timeouts.client);
+                front.arm(patience.map(|patience| Instant::now() + patience));
+                let worker = stream.worker().clone();
+                let gone = poll_fn(|cx| match front.poll_alarm(cx) {
+                    Poll::Ready(()) => Poll::Ready(false),
+                    Poll::Pending => front.poll_gone(cx, &worker.buffers, true).map(|()| true),
+                })
+                .await;
+                if gone || time.is_none() {
+                    stream.end(if gone { b'C' } else { b'c' }, phase);
+                    return Err(FilterFailed);
+                }
+            }
+            Called::Failed => {
+                stream.end(b'P', phase);
+                return Err(FilterFailed);
+            }
+        }
+    }
 }
 
 /// Sends the messages of an event to the agents of the filters of these proxies.

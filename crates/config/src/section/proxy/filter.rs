@@ -7,7 +7,8 @@ use super::keywords::row;
 use super::{ProxyParser, ProxyReader};
 use crate::catalogue::{Contexts, FetchRow, Place, Sides};
 use crate::model::{
-    Action, BandwidthFilter, BandwidthLimit, CacheRule, Filter, Position, ProxyKind, SetBandwidthLimit, TraceFilter,
+    Action, BandwidthFilter, BandwidthLimit, CacheRule, Filter, LuaFilter, Position, ProxyKind, SetBandwidthLimit,
+    TraceFilter,
 };
 use crate::section::rule;
 use crate::section::table::{MANY, Row};
@@ -28,13 +29,14 @@ pub(super) const FILTER: Row<ProxyParser> = row(
     1,
     MANY,
     "compression | cache NAME | fcgi-app NAME | trace [name NAME] [quiet] [random-forwarding] [hexdump] | spoe [engine NAME] config FILE \
-     | bwlim-in|bwlim-out NAME (default-limit SIZE default-period TIME | limit SIZE key EXPRESSION [table NAME]) [min-size SIZE]",
+     | bwlim-in|bwlim-out NAME (default-limit SIZE default-period TIME | limit SIZE key EXPRESSION [table NAME]) [min-size SIZE] \
+     | lua.NAME [ARGUMENT]...",
     "Adds a filter; heads and bodies pass the frontend's filters and then the backend's, each in the order of its \
      lines. 'compression', 'cache' and 'fcgi-app' are the places of \
      compression, of what a cache stores and of 'use-fcgi-app'; 'trace' prints what passes; 'bwlim-in' and 'bwlim-out' limit \
      the bytes of requests and of responses in a period where 'set-bandwidth-limit' enables them, for each stream or \
      for all streams with the same entry of a stick table; 'spoe' sends messages about streams to agents, as a file says \
-     ([SPOE](spoe.md)).",
+     ([SPOE](spoe.md)); 'lua.NAME' is a filter that a script registers with 'core.register_filter'.",
     |r, line| r.filter(line),
 );
 
@@ -51,16 +53,14 @@ impl ProxyReader<'_> {
                 self.diagnostics.error(line.at(1), format!("'filter {word}' is not supported yet"));
                 None
             }
-            word if word.starts_with("lua.") => {
-                let message = format!("'filter {word}': filters of scripts are not supported yet");
-                self.diagnostics.error(line.at(1), message);
-                None
-            }
-            word => {
-                let near = suggest::nearest(word, FILTERS.into_iter().chain(OTHERS));
-                self.diagnostics.error(line.at(1), format!("unknown filter '{word}'")).did_you_mean(near);
-                None
-            }
+            word => match word.strip_prefix("lua.") {
+                Some(name) => self.script_filter(line, name),
+                None => {
+                    let near = suggest::nearest(word, FILTERS.into_iter().chain(OTHERS));
+                    self.diagnostics.error(line.at(1), format!("unknown filter '{word}'")).did_you_mean(near);
+                    None
+                }
+            },
         };
         let Some((filter, next)) = read else { return };
         if next < line.len() {
@@ -69,6 +69,21 @@ impl ProxyReader<'_> {
             return;
         }
         self.settings.proxy.filters.push(filter);
+    }
+
+    /// Reads `filter lua.NAME`, whose other words are arguments.
+    fn script_filter(&mut self, line: &Line, name: &str) -> Option<(Filter, usize)> {
+        let names = self.loaded.lua.filters();
+        if !self.loaded.lua_failed && !names.iter().any(|known| known == name) {
+            let error = self.diagnostics.error(line.at(1), format!("unknown filter 'lua.{name}'"));
+            match suggest::nearest(name, names.iter().map(String::as_str)) {
+                Some(near) => _ = error.hint(format!("did you mean 'lua.{near}'?")),
+                None => _ = error.hint("a script registers it with core.register_filter"),
+            }
+            return None;
+        }
+        let args = (2..line.len()).map(|index| line.text(index).to_owned()).collect();
+        Some((Filter::Lua(Arc::new(LuaFilter { name: name.into(), args, at: line.at(1) })), line.len()))
     }
 
     fn cache(&mut self, line: &Line) -> Option<(Filter, usize)> {

@@ -47,7 +47,8 @@ pub(super) fn sample_now(
     }
 }
 
-fn lock(cell: &StateCell) -> Option<BurstGuard<'_, State>> {
+/// Locks a state, or gives up when a worker has waited for it as long as it may.
+pub(super) fn lock(cell: &StateCell) -> Option<BurstGuard<'_, State>> {
     cell.lock.lock_within(if is_in_burst() { WAIT_IN_BURST } else { WAIT })
 }
 

@@ -9,12 +9,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock, Weak};
 
-use sluicegate_config::model::{Arg, LuaAction};
+use sluicegate_config::model::{Arg, LuaAction, LuaFilter};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::StreamContext;
 use super::applet::{Applet, AppletIo};
+use super::script_filter::{BoundFilter, FilterMade, StreamFilters};
 use crate::local_reply::LocalReply;
 use crate::sample::Sample;
 
@@ -46,6 +47,9 @@ pub trait Scripts {
     /// it.
     fn service(&self, service: &BoundService) -> Option<Box<dyn Applet>>;
 
+    /// Makes a stream's instance of a filter, for HTTP or for TCP.
+    fn filter(&self, cx: &mut StreamContext, filter: &BoundFilter, http: bool) -> FilterMade;
+
     /// Starts the worker's tasks. Called once, on the worker's thread.
     fn start(&self);
 
@@ -67,6 +71,9 @@ pub trait Bindings {
 
     /// Binds the service of a rule; `None` if it is not registered.
     fn bind_service(&self, name: &str, http: bool) -> Option<BoundService>;
+
+    /// Makes the filter of a line; an error is the message of the script that failed.
+    fn bind_filter(&self, filter: &LuaFilter) -> Result<BoundFilter, String>;
 }
 
 /// The state of a script after its first burst, which ends when the script finishes or waits.
@@ -227,6 +234,8 @@ pub struct StreamScripts {
     pub(crate) channels: Option<Rc<ChannelIo>>,
     /// The state shared between the stream and the service that answers it, while a service is active.
     pub(crate) applet: Option<Box<AppletIo>>,
+    /// Its filters, if its proxies have any.
+    pub(crate) filters: Option<Box<StreamFilters>>,
     private: SmallVec<[(Weak<dyn PrivateValues>, u64); 1]>,
 }
 

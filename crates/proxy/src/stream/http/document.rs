@@ -63,8 +63,9 @@ impl Exchange<'_> {
     /// Sends the end of a service's body through its filters.
     pub(super) async fn end_filtered(&mut self, filters: &mut Chain, compressed: bool) -> Step<()> {
         while !filters.end(&mut |data| self.front.send_data(data)) {
+            self.run_scripts(filters)?;
             self.flush().await.map_err(|()| After::Close)?;
-            poll_fn(|cx| filters.poll_wake(cx)).await;
+            self.await_filters(filters).await?;
         }
         self.count_compressed(filters.take_encoded());
         if compressed {
@@ -77,6 +78,7 @@ impl Exchange<'_> {
     pub(super) fn send_filtered(&mut self, filters: &mut Chain, data: &[u8]) -> usize {
         let mut give = |data: &[u8]| self.front.send_data(data);
         let taken = if filters.advance(&mut give) { filters.data(data, &mut give) } else { 0 };
+        filters.flush_scripts();
         self.count_compressed(filters.take_encoded());
         taken
     }
@@ -109,9 +111,10 @@ impl Exchange<'_> {
             more = document.piece(&mut body);
             self.stream.count(0, body.len());
             let mut sent = self.send_filtered(&mut filters, &body);
+            self.run_scripts(&mut filters)?;
             while sent < body.len() {
                 self.flush().await.map_err(|()| After::Close)?;
-                poll_fn(|cx| filters.poll_wake(cx)).await;
+                self.await_filters(&mut filters).await?;
                 sent += self.send_filtered(&mut filters, &body[sent..]);
             }
             if !more {
@@ -143,6 +146,8 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
+        self.filter_response_head(framing, 0).await?;
+        let framing = self.stream.cx.scripted_framing(true).unwrap_or(framing);
         let (filters, compressed) = self.service_filters(framing);
         let keep = complete && self.keeps_client() && framing != Framing::UntilClose;
         let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
@@ -164,6 +169,7 @@ impl Exchange<'_> {
         cx.variables.enter_response();
         let frontend = cx.frontend.id;
         let backend = cx.backend.as_ref().map(|backend| backend.id).filter(|backend| *backend != frontend);
+        self.begin_response_filters().await?;
         let worker = self.stream.worker().clone();
         let proxies = &worker.running.proxies;
         if let Some(backend) = backend {

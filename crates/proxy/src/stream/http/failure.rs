@@ -81,6 +81,7 @@ impl Exchange<'_> {
                     false => Err(self.refuse(400, b'P', b'H').await),
                 }
             }
+            Event::Refused => Err(self.page(400, b'P', b'H').await),
             // A client in the middle of its request does not read a response, nor does one with a broken connection. A
             // client that has ended its side may still read.
             Event::ClientGone if !self.up.is_done() => Err(self.lost_client(b'H')),

@@ -19,6 +19,8 @@ pub(super) enum Event {
     ClientGone,
     /// The request's chunks are malformed.
     BadBody,
+    /// A filter refused the request's body.
+    Refused,
     ClientTimeout,
     ServerTimeout,
     /// It was ended from outside.
@@ -33,6 +35,9 @@ pub(super) enum Finish {
     ClientGone,
     BadBody,
     BadResponse,
+    /// A filter refused a body.
+    RequestRefused,
+    ResponseRefused,
     ClientTimeout,
     ServerTimeout,
     /// It was ended from outside.
@@ -49,6 +54,7 @@ impl Exchange<'_> {
         let waiting = match self.poll_up(cx, back, &mut up) {
             Ok(waiting) => waiting,
             Err(FlowError::Malformed) => return Poll::Ready(Event::BadBody),
+            Err(FlowError::Filter) => return Poll::Ready(Event::Refused),
             Err(_) => return Poll::Ready(Event::ClientGone),
         };
         let worker = self.stream.worker().clone();
@@ -97,10 +103,11 @@ impl Exchange<'_> {
         let up = match self.poll_up(cx, back, &mut up_moved) {
             Ok(waiting) => waiting,
             Err(FlowError::Malformed) => return Poll::Ready(Finish::BadBody),
+            Err(FlowError::Filter) => return Poll::Ready(Finish::RequestRefused),
             Err(_) => return Poll::Ready(Finish::ClientGone),
         };
         let worker = self.stream.worker().clone();
-        let waiting = down.poll(cx, back, &mut self.front, &worker.buffers, &mut moved);
+        let waiting = down.poll_scripted(cx, back, &mut self.front, &mut self.stream, &mut moved);
         self.stream.count(0, moved.body);
         self.stream.count_sent(moved.written);
         self.stream.count_spliced(&moved, crate::stream::Side::Server);
@@ -110,6 +117,7 @@ impl Exchange<'_> {
             Ok(waiting) => waiting,
             Err(FlowError::Sink) => return Poll::Ready(Finish::ClientGone),
             Err(FlowError::Malformed) => return Poll::Ready(Finish::BadResponse),
+            Err(FlowError::Filter) => return Poll::Ready(Finish::ResponseRefused),
             Err(FlowError::Closed | FlowError::Source) => return Poll::Ready(Finish::ServerGone),
         };
         if waiting == Wait::Done && self.up_failed {
@@ -136,7 +144,7 @@ impl Exchange<'_> {
         if self.up_failed || self.up.is_done() {
             return Ok(Wait::Done);
         }
-        let step = self.up.poll(cx, &mut self.front, back, &self.stream.worker().buffers, moved);
+        let step = self.up.poll_scripted(cx, &mut self.front, back, &mut self.stream, moved);
         self.stream.count(moved.body, 0);
         self.stream.count_spliced(moved, crate::stream::Side::Client);
         match step {

@@ -170,6 +170,8 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
+        self.filter_response_head(framing, 0).await?;
+        let framing = self.stream.cx.scripted_framing(true).unwrap_or(framing);
         (out.filters, out.compressed) = self.service_filters(framing);
         let keep = self.keeps_client() && framing != Framing::UntilClose;
         out.silent = self.head.method == sluicegate_wire::http::Method::Head;
@@ -242,7 +244,10 @@ impl Exchange<'_> {
             }
             let count = self.take_output(out);
             self.stream.count(0, count);
-            if out.held && out.filters.poll_wake(cx).is_ready() {
+            if let Err(after) = self.run_scripts(&mut out.filters) {
+                return Poll::Ready(Err(after));
+            }
+            if (out.held || out.filters.has_alarm()) && out.filters.poll_wake(cx).is_ready() {
                 continue;
             }
             if count == 0 {

@@ -235,15 +235,6 @@ fn a_fault_in_a_function_that_a_script_calls_is_the_script_s_error() {
 
 #[test]
 fn names_that_are_not_there_yet_say_so() {
-    check(
-        "result(select(2, pcall(function() return core.register_filter() end)):gsub('^.-: ', ''))",
-        "not available yet: core.register_filter 1",
-    );
-    // Everything that HAProxy's manual has and this does not, by the way it is named.
-    for name in ["core.register_filter", "filter.wake_time"] {
-        let body = format!("result(select(2, pcall(function() return {name} end)):gsub('^.-: ', ''))");
-        check(&body, &format!("not available yet: {name} 1"));
-    }
     for name in ["set_bc_tos", "set_bc_mark"] {
         let body = format!("result(select(2, pcall(function() return txn.{name} end)):gsub('^.-: ', ''))");
         check(&body, &format!("not available yet: TXN.{name} 1"));

@@ -1,4 +1,5 @@
-//! Filters: their order, `filter trace`, and bandwidth limits, compared with HAProxy 2.8.
+//! Filters: their order, `filter trace`, bandwidth limits and filters of scripts, compared with HAProxy 2.8.
 
 mod bandwidth;
+mod scripts;
 mod trace;

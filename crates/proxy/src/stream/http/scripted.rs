@@ -1,0 +1,117 @@
+//! Filters of scripts in an exchange: events outside bodies, and what follows from a filter that waits or fails.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Instant;
+
+use sluicegate_config::model::ProxyId;
+use sluicegate_wire::http::Framing;
+
+use super::{After, Exchange, Method, Step};
+use crate::running::ProxyRun;
+use crate::stream::FilterEvent;
+use crate::stream::filter::Chain;
+use crate::stream::scripted::Called;
+
+impl Exchange<'_> {
+    /// Makes the filters of a proxy, and begins with the request.
+    pub(super) async fn begin_filters(&mut self, proxy: &ProxyRun) -> Step<()> {
+        if proxy.script_filters.is_empty() {
+            return Ok(());
+        }
+        if self.stream.attach_filters(proxy, true).await.is_err() {
+            return Err(self.page(500, b'I', b'R').await);
+        }
+        self.filter_event(FilterEvent::Start, false, Some(proxy.id)).await
+    }
+
+    /// Begins with the response in all filters.
+    pub(super) async fn begin_response_filters(&mut self) -> Step<()> {
+        self.filter_event(FilterEvent::Start, true, None).await
+    }
+
+    /// Passes the request's head through the filters, when all rules have run.
+    pub(super) async fn filter_request_head(&mut self) -> Step<()> {
+        let Some(filters) = &mut self.stream.cx.lua.filters else { return Ok(()) };
+        filters.note_body(false, self.head.body, self.front.input().len());
+        self.filter_event(FilterEvent::Headers, false, None).await?;
+        self.sent_method = Method::of(self.stream.cx.request.method());
+        Ok(())
+    }
+
+    /// Passes the response's head through the filters, when all rules have run. `held` bytes of its body have come.
+    pub(super) async fn filter_response_head(&mut self, framing: Framing, held: usize) -> Step<()> {
+        let Some(filters) = &mut self.stream.cx.lua.filters else { return Ok(()) };
+        filters.note_body(true, framing, held);
+        self.filter_event(FilterEvent::Headers, true, None).await
+    }
+
+    async fn filter_event(&mut self, event: FilterEvent, response: bool, of: Option<ProxyId>) -> Step<()> {
+        if !self.stream.is_scripted() {
+            return Ok(());
+        }
+        let mut from = 0;
+        loop {
+            match self.stream.call_filters(event, response, of, &mut from) {
+                Called::Done => return Ok(()),
+                Called::Busy => tokio::task::yield_now().await,
+                Called::Wait(time) => {
+                    let now = Instant::now();
+                    let patience = time.or(self.client_timeout).map(|time| now + time);
+                    let worker = self.stream.worker().clone();
+                    self.front.arm(patience);
+                    let front = &mut self.front;
+                    let gone = poll_fn(|cx| match front.poll_alarm(cx) {
+                        Poll::Ready(()) => Poll::Ready(false),
+                        Poll::Pending => front.poll_gone(cx, &worker.buffers, true).map(|()| true),
+                    })
+                    .await;
+                    if gone {
+                        return Err(self.lost_client(if response { b'D' } else { b'R' }));
+                    }
+                    if time.is_none() {
+                        return Err(match response {
+                            false => self.page(408, b'c', b'R').await,
+                            true => self.page(504, b's', b'H').await,
+                        });
+                    }
+                }
+                Called::Failed if response => {
+                    // As in HAProxy, which has the status of the response already, nothing is sent.
+                    self.stream.end(b'P', b'H');
+                    self.front.give_up();
+                    return Err(After::Close);
+                }
+                Called::Failed => return Err(self.page(400, b'P', b'R').await),
+            }
+        }
+    }
+
+    /// Calls the scripts of a local answer's filters that are due.
+    pub(super) fn run_scripts(&mut self, filters: &mut Chain) -> Step<()> {
+        if !filters.script_is_due() {
+            return Ok(());
+        }
+        let front = &mut self.front;
+        match filters.run_scripts(&mut self.stream.cx, &mut |data| crate::mux::End::send_data(front, data)) {
+            // A state that is in use is asked again at its alarm.
+            Ok(_) => Ok(()),
+            Err(_) => {
+                self.stream.end(b'P', b'D');
+                Err(After::Close)
+            }
+        }
+    }
+
+    /// Waits until the filters of a local answer may take data again.
+    pub(super) async fn await_filters(&mut self, filters: &mut Chain) -> Step<()> {
+        if filters.stalls() {
+            self.front.arm(self.client_timeout.map(|time| Instant::now() + time));
+            poll_fn(|cx| self.front.poll_alarm(cx)).await;
+            self.stream.end(b'c', b'D');
+            return Err(After::Close);
+        }
+        poll_fn(|cx| filters.poll_wake(cx)).await;
+        self.run_scripts(filters)
+    }
+}
