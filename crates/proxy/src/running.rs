@@ -38,7 +38,7 @@ use crate::mail::Alerts;
 use crate::peers::{self, Section, States};
 use crate::process::Process;
 use crate::resolve::Resolver;
-use crate::rule::ProxyRules;
+use crate::rule::{ProxyRules, bind_filters};
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
 use crate::server::{
@@ -47,7 +47,7 @@ use crate::server::{
 };
 use crate::site::Site;
 use crate::stick::Table;
-use crate::stream::{Bindings, BoundFilter, Scripts, bind_filters};
+use crate::stream::{Bindings, BoundFilter, Scripts};
 use crate::tls::BindsTls;
 
 /// The scripts that a configuration loads.

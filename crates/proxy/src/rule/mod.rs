@@ -49,6 +49,7 @@ pub use run::{
     Ask, Attempt, BackendAttempt, Suspended, choose_backend, resume, resume_backend, resume_once, run,
     try_choose_backend, try_run,
 };
+pub(crate) use script::bind_filters;
 
 /// The decision of a rule set.
 #[derive(Debug)]

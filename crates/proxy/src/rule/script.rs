@@ -1,14 +1,15 @@
-//! The actions that call scripts and services: `lua.NAME`, `use-service`.
+//! The actions that call scripts and services: `lua.NAME`, `use-service`; and the filters of scripts.
 
 use std::sync::Arc;
 
-use sluicegate_config::model::LuaAction;
+use sluicegate_config::model::{Filter, LuaAction, Proxy};
 
 use super::action::{Act, ActionCode, Compiled, Done, Run, action};
 use super::build::Builder;
 use super::{Hook, Verdict};
+use crate::errors::CompileError;
 use crate::sample::Sample;
-use crate::stream::{BoundAction, ScriptHook};
+use crate::stream::{Bindings, BoundAction, BoundFilter, ScriptHook};
 
 /// `lua.NAME`.
 struct Lua(BoundAction, ScriptHook);
@@ -41,4 +42,27 @@ pub(super) fn use_service(b: &Builder<'_>, name: &Arc<str>) -> Compiled {
 /// `use-service prometheus-exporter`.
 pub(super) fn exporter() -> Compiled {
     action(|_| Done::Verdict(Verdict::Exporter))
+}
+
+/// Makes the filters of scripts that a proxy names, with the numbers of their lines among its filters.
+pub(crate) fn bind_filters(
+    proxy: &Proxy,
+    lua: Option<&dyn Bindings>,
+) -> Result<Vec<(usize, BoundFilter)>, Vec<CompileError>> {
+    let lines = proxy.filters.iter().enumerate().filter_map(|(number, filter)| match filter {
+        Filter::Lua(line) => Some((number, line)),
+        _ => None,
+    });
+    let (mut bound, mut errors) = (Vec::new(), Vec::new());
+    for (number, line) in lines {
+        let made = lua.ok_or_else(|| "no script is loaded".to_owned()).and_then(|lua| lua.bind_filter(line));
+        match made {
+            Ok(filter) => bound.push((number, filter)),
+            Err(message) => {
+                let message = format!("Lua filter '{}' : {message}", line.name);
+                errors.push(CompileError { at: line.at.clone(), message });
+            }
+        }
+    }
+    if errors.is_empty() { Ok(bound) } else { Err(errors) }
 }

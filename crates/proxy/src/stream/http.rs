@@ -26,6 +26,7 @@ mod document;
 mod exporter;
 mod failure;
 mod fcgi;
+mod held;
 mod motion;
 mod offload;
 mod persist;
@@ -38,11 +39,9 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, Mode, ProxyId};
-use sluicegate_wire::http::{
-    BodyDecoder, BodyEvent, ChunkError, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version,
-    status,
-};
+use sluicegate_wire::http::{ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, status};
 
+use self::held::{authenticates_connections, chunks_in_1_0, held_body, is_idempotent, is_worth_draining, walk_held};
 use self::motion::{Event, Finish};
 use self::wait::Coming;
 use super::flow::Flow;
@@ -56,7 +55,7 @@ use crate::mux::{Back, End, Front, HeadForm, Moved, Peek, Sent};
 use crate::rule::forwardfor;
 use crate::rule::{self, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
-use crate::sample::{elements, path_and_query};
+use crate::sample::path_and_query;
 use crate::server::{self, Lease, Observed, ServerConnection, ServerFailure};
 use crate::site::Site;
 use crate::stick::Counted;
@@ -212,9 +211,6 @@ struct Exchange<'a> {
 }
 
 type Step<T> = Result<T, After>;
-
-/// The size of the largest body that is read without being forwarded.
-const DRAINED_MAX: u64 = 4 * 1024 * 1024;
 
 impl Exchange<'_> {
     async fn run(&mut self, frontend: &ProxyRun, proxies: &[std::sync::Arc<ProxyRun>]) -> Step<After> {
@@ -861,60 +857,4 @@ enum Outcome {
     Repeat,
     /// `retry-on`: the request is sent again, as after a failed connection attempt.
     Retry,
-}
-
-/// Parses the part of a body that came with its head. Returns an error if its chunks are malformed.
-fn walk_held(
-    framing: Framing,
-    mut data: &[u8],
-    mut seen: impl FnMut(&BodyEvent, &BodyDecoder),
-) -> Result<(), ChunkError> {
-    let mut decoder = BodyDecoder::new(framing);
-    while !data.is_empty() && !decoder.is_done() {
-        let (taken, event) = decoder.decode(data)?;
-        seen(&event, &decoder);
-        if taken == 0 {
-            break;
-        }
-        data = &data[taken..];
-    }
-    Ok(())
-}
-
-/// Returns whether a body that is not forwarded is read to its end: if its end is known and near. A new connection is
-/// cheaper than reading a large body only to drop it.
-fn is_worth_draining(body: Framing) -> bool {
-    match body {
-        Framing::Chunked => true,
-        Framing::Length(length) => length <= DRAINED_MAX,
-        Framing::None | Framing::UntilClose => false,
-    }
-}
-
-/// Returns how many bytes of a body, as statistics count them, arrived with its head and before any malformed chunk.
-fn held_body(framing: Framing, data: &[u8]) -> usize {
-    let mut moved = Moved::default();
-    let _ = walk_held(framing, data, |event, decoder| moved.count(event, decoder));
-    moved.body
-}
-
-/// Returns whether a message declares HTTP/1.0 but is chunked: an HTTP/1.0 reader does not know where it ends, so it is
-/// the last one on its connection (RFC 9112 6.1).
-fn chunks_in_1_0(version: Version, framing: Framing) -> bool {
-    version == Version::Http10 && framing == Framing::Chunked
-}
-
-/// Returns whether a server asks for NTLM or Negotiate, which authenticate a connection and not a request: no other client
-/// may use the connection then. As in HAProxy, the first letters of each scheme decide.
-fn authenticates_connections(status: u16, response: &Message) -> bool {
-    let name: &[u8] = if status == 401 { b"www-authenticate" } else { b"proxy-authenticate" };
-    let begins = |scheme: &[u8]| {
-        let text = scheme.get(..4).unwrap_or_default();
-        text.eq_ignore_ascii_case(b"nego") || text.eq_ignore_ascii_case(b"ntlm")
-    };
-    response.fields_named(name).any(|(_, value)| elements(value).any(begins))
-}
-
-fn is_idempotent(method: Method) -> bool {
-    !matches!(method, Method::Post | Method::Connect | Method::Other)
 }

@@ -35,6 +35,5 @@ pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
 pub(crate) use kept::FreeList;
 pub use listing::{Detail, Found, Selection, Which};
 pub(crate) use listing::{PATIENCE, end_streams, shut_sessions};
-pub(crate) use scripted::bind_filters;
 pub use sockets::{Side, Sockets, TcpFigure};
 pub use times::Timers;

@@ -2,36 +2,12 @@
 
 use std::time::Duration;
 
-use sluicegate_config::model::{Filter, Proxy, ProxyId};
+use sluicegate_config::model::ProxyId;
 
 use super::Active;
-use super::context::{Attached, Bindings, BoundFilter, FilterEvent, FilterMade, FilterVerdict};
+use super::context::{Attached, FilterEvent, FilterMade, FilterVerdict};
 use super::filter::FilterFailed;
-use crate::errors::CompileError;
 use crate::running::ProxyRun;
-
-/// Makes the filters of scripts that a proxy names, with the numbers of their lines among its filters.
-pub(crate) fn bind_filters(
-    proxy: &Proxy,
-    lua: Option<&dyn Bindings>,
-) -> Result<Vec<(usize, BoundFilter)>, Vec<CompileError>> {
-    let lines = proxy.filters.iter().enumerate().filter_map(|(number, filter)| match filter {
-        Filter::Lua(line) => Some((number, line)),
-        _ => None,
-    });
-    let (mut bound, mut errors) = (Vec::new(), Vec::new());
-    for (number, line) in lines {
-        let made = lua.ok_or_else(|| "no script is loaded".to_owned()).and_then(|lua| lua.bind_filter(line));
-        match made {
-            Ok(filter) => bound.push((number, filter)),
-            Err(message) => {
-                let message = format!("Lua filter '{}' : {message}", line.name);
-                errors.push(CompileError { at: line.at.clone(), message });
-            }
-        }
-    }
-    if errors.is_empty() { Ok(bound) } else { Err(errors) }
-}
 
 /// The result of calling the functions of filters for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
