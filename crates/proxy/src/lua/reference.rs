@@ -393,8 +393,8 @@ tracked). For an array of data only the first element is read and set.
 **Channels.** In TCP content rules `txn.req` and `txn.res` read and change the received data. Within the inspect delay a
 script may wait for more data of the direction that its rules apply to; in a request's rules `txn.res:send` answers the
 client before a server is contacted. Methods of the other direction's channel return nil, 0 or -1. In HTTP mode the contents
-are not accessible, as in HAProxy. `txn.http_req` and `txn.http_res` (class HTTPMessage) are nil, as in HAProxy 2.6 and 3.2
-outside of filter callbacks, which are not implemented yet. `append` adds at the end, as the manual says; 2.6 adds at the
+are not accessible, as in HAProxy. `txn.http_req` and `txn.http_res` (class HTTPMessage) are nil
+outside of filters' functions. `append` adds at the end, as the manual says; 2.6 adds at the
 front.
 
 **Pattern references** (`core.get_patref`) support `pairs` and `reference[key]`. Changes after a `prepare` are collected,

@@ -409,7 +409,7 @@ fn what_is_not_there_is_refused_by_name() {
         ("compression direction up", "expects 'request', 'response' or 'both'"),
         ("compression minsize-res x", "'compression minsize-res'"),
         ("filter opentracing id x", "'filter opentracing' is not supported yet"),
-        ("filter lua.x", "filters of scripts are not supported yet"),
+        ("filter lua.x", "unknown filter 'lua.x'"),
         ("filter compresion", "unknown filter 'compresion'"),
     ] {
         let text = format!("defaults\n mode http\n timeout client 60s\nlisten f\n {lines}\n");

@@ -330,6 +330,13 @@ function Own:tcp_payload(txn, channel)
   if #(channel:data() or '') > 0 then channel:send('<') end
 end
 core.register_filter('own', Own, function(class, args) class.args = args return class end)
+core.register_service('text', 'http', function(applet)
+  applet:set_status(200)
+  applet:start_response()
+  applet:send('from a ')
+  core.msleep(5)
+  applet:send('service')
+end)
 core.register_filter('wrong', Own, function() error('no argument') end)
 "#;
 
@@ -386,6 +393,21 @@ fn large_bodies_pass_whole() {
     client.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n");
     let text = String::from_utf8_lossy(&client.read_to_end()).into_owned();
     assert!(text.starts_with("<HTTP/1.1 200 OK\r\nx-line: <get / http/1.1\r\n"), "{text}");
+}
+
+#[test]
+fn answers_of_services_pass_filters() {
+    let gates = [Listening::new()];
+    let text = format!(
+        "frontend f\n mode http\n bind {}\n filter lua.own late\n stats enable\n stats uri /stats\n \
+         http-request use-service lua.text if {{ path /service }}\n",
+        gates[0].word()
+    );
+    let _program = own(&text, &gates);
+    let mut client = Client::connect(&gates[0].address());
+    assert_eq!(client.get("/service").text(), "from a servicelate");
+    let page = client.get("/stats").text();
+    assert!(page.starts_with("<!DOCTYPE") && page.ends_with("late"), "{page}");
 }
 
 #[test]
