@@ -1,9 +1,7 @@
-//! The reference page of the Lua API: implemented and missing names of HAProxy's API, from one table.
+//! The reference page of the Lua API: the names of HAProxy's API, from one table.
 
-use super::txn;
-
-/// A class: its name, the implemented names, and the names of HAProxy 3.2 that are not implemented yet.
-type Class = (&'static str, &'static [&'static str], &'static [&'static str]);
+/// A class: its name, and the names that it has.
+type Class = (&'static str, &'static [&'static str]);
 
 const CLASSES: &[Class] = &[
     (
@@ -64,7 +62,6 @@ const CLASSES: &[Class] = &[
             "info",
             "debug",
         ],
-        &[],
     ),
     (
         "TXN",
@@ -99,8 +96,30 @@ const CLASSES: &[Class] = &[
             "Warning",
             "Alert",
         ],
-        txn::NOT_YET,
     ),
+    (
+        "HTTP",
+        &[
+            "req_get_headers",
+            "res_get_headers",
+            "req_add_header",
+            "res_add_header",
+            "req_set_header",
+            "res_set_header",
+            "req_del_header",
+            "res_del_header",
+            "req_rep_header",
+            "res_rep_header",
+            "req_rep_value",
+            "res_rep_value",
+            "req_set_method",
+            "req_set_path",
+            "req_set_query",
+            "req_set_uri",
+            "res_set_status",
+        ],
+    ),
+    ("act", &["CONTINUE", "STOP", "YIELD", "ERROR", "DONE", "DENY", "ABORT", "INVALID", "wake_time"]),
     (
         "AppletHTTP",
         &[
@@ -126,7 +145,6 @@ const CLASSES: &[Class] = &[
             "get_var",
             "unset_var",
         ],
-        &[],
     ),
     (
         "AppletTCP",
@@ -145,7 +163,6 @@ const CLASSES: &[Class] = &[
             "get_var",
             "unset_var",
         ],
-        &[],
     ),
     (
         "Channel",
@@ -170,12 +187,10 @@ const CLASSES: &[Class] = &[
             "is_resp",
             "may_recv",
         ],
-        &[],
     ),
     (
         "filter",
         &["CONTINUE", "WAIT", "ERROR", "FLT_CFG_FL_HTX", "register_data_filter", "unregister_data_filter", "wake_time"],
-        &[],
     ),
     (
         "HTTPMessage",
@@ -211,7 +226,6 @@ const CLASSES: &[Class] = &[
             "is_resp",
             "may_recv",
         ],
-        &[],
     ),
     (
         "Socket",
@@ -229,7 +243,6 @@ const CLASSES: &[Class] = &[
             "setkeepalive",
             "getreusedtimes",
         ],
-        &[],
     ),
     (
         "Proxy",
@@ -252,7 +265,6 @@ const CLASSES: &[Class] = &[
             "shut_bcksess",
             "get_mailers",
         ],
-        &[],
     ),
     (
         "Server",
@@ -292,29 +304,26 @@ const CLASSES: &[Class] = &[
             "agent_force_down",
             "event_sub",
         ],
-        &[],
     ),
-    ("Listener", &["get_stats"], &[]),
-    ("StickTable", &["info", "lookup", "dump", "set", "clear"], &[]),
-    ("Queue", &["push", "pop", "pop_wait", "size", "alarm"], &[]),
-    ("Map", &["new", "lookup", "slookup"], &[]),
+    ("Listener", &["get_stats"]),
+    ("StickTable", &["info", "lookup", "dump", "set", "clear"]),
+    ("Queue", &["push", "pop", "pop_wait", "size", "alarm"]),
+    ("Map", &["new", "lookup", "slookup"]),
     (
         "Patref",
         &["get_name", "is_map", "prepare", "commit", "giveup", "purge", "add", "add_bulk", "del", "set", "event_sub"],
-        &[],
     ),
-    ("CertCache", &["set"], &[]),
-    ("EventSub", &["unsub"], &[]),
-    ("HTTPClient", &["get", "head", "put", "post", "delete"], &[]),
-    ("Regex", &["new", "exec", "match"], &[]),
-    ("Concat", &["add", "dump"], &[]),
+    ("CertCache", &["set"]),
+    ("EventSub", &["unsub"]),
+    ("HTTPClient", &["get", "head", "put", "post", "delete"]),
+    ("Regex", &["new", "exec", "match"]),
+    ("Concat", &["add", "dump"]),
 ];
 
 const HEAD: &str = "\
 # Lua
 
-This page lists the part of HAProxy's Lua API that is implemented. A name listed as
-not yet implemented raises the error `not available yet: NAME`.
+This page lists HAProxy's Lua API as it is implemented, which is that of 3.2's manual.
 Every fetch and converter of the [configuration reference](configuration.md) is a method of `f`/`sf` and `c`/`sc`, with `.`,
 `-` and `+` written as `_`.
 
@@ -465,18 +474,13 @@ wait without blocking a worker. It takes precedence over an installed LuaSocket.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    for (class, there, not_yet) in CLASSES {
-        page.push_str(&format!("\n## {class}\n"));
-        for (what, names) in [("Implemented", there), ("Not yet", not_yet)] {
-            if !names.is_empty() {
-                page.push_str(&format!("\n{what}: {}.\n", list(names)));
-            }
-        }
+    for (class, names) in CLASSES {
+        page.push_str(&format!("\n## {class}\n\n{}.\n", list(names)));
     }
     page
 }
 
 /// Names of `core` and of `TXN` that a state must have.
 pub fn names_there(class: &str) -> &'static [&'static str] {
-    CLASSES.iter().find(|(name, ..)| *name == class).map_or(&[], |(_, there, _)| there)
+    CLASSES.iter().find(|(name, _)| *name == class).map_or(&[], |(_, names)| names)
 }

@@ -29,9 +29,6 @@ use crate::sample::{
 };
 use crate::stream::{Side, StreamContext};
 
-/// Methods of HAProxy's TXN that are not implemented yet.
-pub(super) const NOT_YET: &[&str] = &["set_bc_tos", "set_bc_mark"];
-
 /// The object of `txn` to which a handle refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -176,12 +173,6 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
             _ => {
                 ffi::lua_settop(lua, 2);
                 ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
-                if let Some(name) = name
-                    && ffi::lua_type(lua, -1) == ffi::LUA_TNIL
-                    && NOT_YET.iter().any(|known| known.as_bytes() == name)
-                {
-                    raise_text(lua, format!("not available yet: TXN.{}", String::from_utf8_lossy(name)));
-                }
                 return 1;
             }
         };

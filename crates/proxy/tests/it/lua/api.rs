@@ -83,7 +83,6 @@ fn private_values_belong_to_the_stream() {
 #[test]
 fn txn_is_a_table_of_its_own() {
     check("txn.mine = 3 result(type(txn), txn.mine, txn.other)", "table 3 nil");
-    check("result(pcall(function() return txn.set_bc_tos end))", "false not available yet: TXN.set_bc_tos");
 }
 
 #[test]
@@ -234,18 +233,10 @@ fn a_fault_in_a_function_that_a_script_calls_is_the_script_s_error() {
 }
 
 #[test]
-fn names_that_are_not_there_yet_say_so() {
-    for name in ["set_bc_tos", "set_bc_mark"] {
-        let body = format!("result(select(2, pcall(function() return txn.{name} end)):gsub('^.-: ', ''))");
-        check(&body, &format!("not available yet: TXN.{name} 1"));
-    }
-    check("result(core.nonsense)", "nil");
-}
-
-#[test]
 fn small_things() {
     check("result(core.tokenize('a,b;;c', ',;')[4], #core.tokenize('a,b;;c', ',;', true))", "c 3");
     check("local n = core.now() result(n.sec > 1600000000, n.usec >= 0)", "true true");
+    check("result(core.nonsense, txn.nonsense)", "nil nil");
     check("core.yield() core.msleep(1) result('after')", "after");
     check("result(core.thread, core.silent, core.emerg, core.debug, act.DENY)", "0 -1 0 7 5");
     check("txn:set_var('txn.result', 'before') core.done() txn:set_var('txn.result', 'after')", "before");
