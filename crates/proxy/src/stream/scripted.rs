@@ -1,17 +1,20 @@
 //! Filters of scripts in a stream's life: their instances, and the events outside bodies.
 
-use std::time::Duration;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::ProxyId;
 
 use super::Active;
 use super::context::{Attached, FilterEvent, FilterMade, FilterVerdict};
 use super::filter::FilterFailed;
+use crate::mux::Front;
 use crate::running::ProxyRun;
 
 /// The result of calling the functions of filters for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Called {
+enum Called {
     /// All have been called.
     Done,
     /// The state of a script is in use: try again.
@@ -19,6 +22,17 @@ pub(crate) enum Called {
     /// A script wants to be called again, after this time or when anything has happened.
     Wait(Option<Duration>),
     Failed,
+}
+
+/// The reason why an event does not pass the filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Halted {
+    /// A filter failed or refused it.
+    Failed,
+    /// The client has left while a filter waited.
+    Gone,
+    /// A filter without a wake time has waited as long as it may.
+    Late,
 }
 
 impl Active {
@@ -50,15 +64,44 @@ impl Active {
         self.cx.lua.filters.is_some()
     }
 
-    /// Calls the filters' functions for an event of a direction, from number `from` on, which is that of the filter that
-    /// is called next; with `of` only those of this proxy.
-    pub(crate) fn call_filters(
+    /// Calls the filters' functions for an event of a direction, with `of` only those of this proxy, until none wants to be
+    /// called again. Without a wake time it is waited for `patience`.
+    pub(crate) async fn pass_event(
         &mut self,
+        front: &mut Front<'_>,
         event: FilterEvent,
         response: bool,
         of: Option<ProxyId>,
-        from: &mut usize,
-    ) -> Called {
+        patience: Option<Duration>,
+    ) -> Result<(), Halted> {
+        let mut from = 0;
+        loop {
+            match self.call_filters(event, response, of, &mut from) {
+                Called::Done => return Ok(()),
+                Called::Busy => tokio::task::yield_now().await,
+                Called::Failed => return Err(Halted::Failed),
+                Called::Wait(time) => {
+                    front.arm(time.or(patience).map(|time| Instant::now() + time));
+                    let worker = self.worker().clone();
+                    let gone = poll_fn(|cx| match front.poll_alarm(cx) {
+                        Poll::Ready(()) => Poll::Ready(false),
+                        Poll::Pending => front.poll_gone(cx, &worker.buffers, true).map(|()| true),
+                    })
+                    .await;
+                    if gone {
+                        return Err(Halted::Gone);
+                    }
+                    if time.is_none() {
+                        return Err(Halted::Late);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls the filters' functions for an event of a direction, from number `from` on, which is that of the filter that
+    /// is called next; with `of` only those of this proxy.
+    fn call_filters(&mut self, event: FilterEvent, response: bool, of: Option<ProxyId>, from: &mut usize) -> Called {
         let Some(filters) = &mut self.cx.lua.filters else { return Called::Done };
         match event {
             FilterEvent::Start => filters.analyzed[usize::from(response)] = true,

@@ -11,7 +11,7 @@ use super::filter::FilterFailed;
 use super::flow::Flow;
 use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
-use super::scripted::Called;
+use super::scripted::Halted;
 use super::{Active, Applet, AppletIo, BoundService, Endings, FilterEvent};
 use crate::hook::Hook;
 use crate::mux::{Back, Front, Sent};
@@ -206,32 +206,17 @@ async fn filter_event(
     front: &mut Front<'_>,
     stream: &mut Active,
 ) -> Result<(), FilterFailed> {
-    let phase = if response { b'D' } else { b'R' };
-    let mut from = 0;
-    loop {
-        match stream.call_filters(FilterEvent::Start, response, of, &mut from) {
-            Called::Done => return Ok(()),
-            Called::Busy => tokio::task::yield_now().await,
-            Called::Wait(time) => {
-                let patience = time.or(stream.cx.frontend.config.timeouts.client);
-                front.arm(patience.map(|patience| Instant::now() + patience));
-                let worker = stream.worker().clone();
-                let gone = poll_fn(|cx| match front.poll_alarm(cx) {
-                    Poll::Ready(()) => Poll::Ready(false),
-                    Poll::Pending => front.poll_gone(cx, &worker.buffers, true).map(|()| true),
-                })
-                .await;
-                if gone || time.is_none() {
-                    stream.end(if gone { b'C' } else { b'c' }, phase);
-                    return Err(FilterFailed);
-                }
-            }
-            Called::Failed => {
-                stream.end(b'P', phase);
-                return Err(FilterFailed);
-            }
-        }
-    }
+    let patience = stream.cx.frontend.config.timeouts.client;
+    let Err(halted) = stream.pass_event(front, FilterEvent::Start, response, of, patience).await else {
+        return Ok(());
+    };
+    let who = match halted {
+        Halted::Failed => b'P',
+        Halted::Gone => b'C',
+        Halted::Late => b'c',
+    };
+    stream.end(who, if response { b'D' } else { b'R' });
+    Err(FilterFailed)
 }
 
 /// Sends the messages of an event to the agents of the filters of these proxies.

@@ -1,7 +1,6 @@
 //! Filters of scripts in an exchange: events outside bodies, and what follows from a filter that waits or fails.
 
 use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Instant;
 
 use sluicegate_config::model::ProxyId;
@@ -11,7 +10,7 @@ use super::{After, Exchange, Method, Step};
 use crate::running::ProxyRun;
 use crate::stream::FilterEvent;
 use crate::stream::filter::Chain;
-use crate::stream::scripted::Called;
+use crate::stream::scripted::Halted;
 
 impl Exchange<'_> {
     /// Makes the filters of a proxy, and begins with the request.
@@ -50,40 +49,20 @@ impl Exchange<'_> {
         if !self.stream.is_scripted() {
             return Ok(());
         }
-        let mut from = 0;
-        loop {
-            match self.stream.call_filters(event, response, of, &mut from) {
-                Called::Done => return Ok(()),
-                Called::Busy => tokio::task::yield_now().await,
-                Called::Wait(time) => {
-                    let now = Instant::now();
-                    let patience = time.or(self.client_timeout).map(|time| now + time);
-                    let worker = self.stream.worker().clone();
-                    self.front.arm(patience);
-                    let front = &mut self.front;
-                    let gone = poll_fn(|cx| match front.poll_alarm(cx) {
-                        Poll::Ready(()) => Poll::Ready(false),
-                        Poll::Pending => front.poll_gone(cx, &worker.buffers, true).map(|()| true),
-                    })
-                    .await;
-                    if gone {
-                        return Err(self.lost_client(if response { b'D' } else { b'R' }));
-                    }
-                    if time.is_none() {
-                        return Err(match response {
-                            false => self.page(408, b'c', b'R').await,
-                            true => self.page(504, b's', b'H').await,
-                        });
-                    }
-                }
-                Called::Failed if response => {
-                    // As in HAProxy, which has the status of the response already, nothing is sent.
-                    self.stream.end(b'P', b'H');
-                    self.front.give_up();
-                    return Err(After::Close);
-                }
-                Called::Failed => return Err(self.page(400, b'P', b'R').await),
+        let patience = self.client_timeout;
+        match (self.stream.pass_event(&mut self.front, event, response, of, patience).await, response) {
+            (Ok(()), _) => Ok(()),
+            (Err(Halted::Gone), true) => Err(self.lost_client(b'D')),
+            (Err(Halted::Gone), false) => Err(self.lost_client(b'R')),
+            (Err(Halted::Late), true) => Err(self.page(504, b's', b'H').await),
+            (Err(Halted::Late), false) => Err(self.page(408, b'c', b'R').await),
+            (Err(Halted::Failed), true) => {
+                // As in HAProxy, which has the status of the response already, nothing is sent.
+                self.stream.end(b'P', b'H');
+                self.front.give_up();
+                Err(After::Close)
             }
+            (Err(Halted::Failed), false) => Err(self.page(400, b'P', b'R').await),
         }
     }
 
