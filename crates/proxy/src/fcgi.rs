@@ -16,7 +16,7 @@ const HIDDEN: [&[u8]; 10] = [
     b"upgrade",
 ];
 
-/// What the rules of an application have set for a request.
+/// Settings of an application's rules for a request.
 #[derive(Debug, Default)]
 pub struct Parameters {
     /// Values by name, of `set-param`.

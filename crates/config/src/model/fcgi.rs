@@ -38,7 +38,7 @@ pub struct FcgiApp {
 /// A `set-param` or `pass-header` line.
 #[derive(Clone, Debug)]
 pub struct FcgiRule {
-    /// What it does.
+    /// Its effect.
     pub action: FcgiAction,
     /// Its condition.
     pub condition: Option<Condition>,
@@ -46,7 +46,7 @@ pub struct FcgiRule {
     pub at: Position,
 }
 
-/// What a rule of an application does.
+/// The effect of a rule of an application.
 #[derive(Clone, Debug)]
 pub enum FcgiAction {
     /// `set-param NAME FORMAT`. The name is in lower case, with `_` for all but letters and digits.

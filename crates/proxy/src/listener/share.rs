@@ -1,4 +1,4 @@
-//! The connections of `rhttp@` addresses: how many each worker keeps, and who holds their places.
+//! The connections of `rhttp@` addresses: the number that each worker keeps, and the holders of their places.
 
 use std::sync::Arc;
 

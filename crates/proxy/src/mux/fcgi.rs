@@ -20,7 +20,7 @@ use super::h1::Reader;
 use super::{Body, End, FlowError, Moved, h1, h2};
 use crate::server::{FcgiState, FcgiStream, Lease};
 
-/// What was sent of a request.
+/// The sent part of a request.
 #[derive(Debug)]
 pub(crate) struct Sent {
     /// The contents of the record of parameters.

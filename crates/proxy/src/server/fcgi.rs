@@ -28,7 +28,7 @@ use super::by_server::{ByServer, key_of};
 use super::h2::{Wanted, poll_fill};
 use super::idle::Open;
 use super::opening::{Openings, Part, Sought};
-use super::pooled::Pooled;
+use super::pooled::{Pooled, take_place, write_output};
 use super::run::ServerRun;
 
 /// The bytes of the output from which on requests wait.
@@ -189,16 +189,6 @@ impl State {
 
     fn has_place(&self) -> bool {
         !self.gone && !self.retired && self.in_use() < self.limit
-    }
-
-    fn take_place(&mut self) -> usize {
-        let free = self.slots.iter().position(Option::is_none);
-        let place = free.unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        self.slots[place] = Some(Slot::default());
-        place
     }
 
     /// Begins the request of a place with its parameters; `false`: the connection has no number left.
@@ -382,7 +372,7 @@ impl Connection {
         let mut state = self.state();
         state.lent = state.lent.saturating_add(1);
         self.pooled.set_idle(&mut state.idle_since, false);
-        let place = state.take_place();
+        let place = take_place(&mut state.slots);
         Stream { connection: self.clone(), place }
     }
 
@@ -420,18 +410,9 @@ impl Connection {
         }
         let was_full = !state.has_room();
         let Some(socket) = &mut state.socket else { return Poll::Ready(()) };
-        while state.written < state.output.len() {
-            match socket.poll_write(cx, &state.output[state.written..]) {
-                Poll::Ready(Ok(count)) => state.written += count,
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Pending => break,
-            }
-        }
-        let pending = state.written < state.output.len();
-        if !pending {
-            state.output.clear();
-            state.written = 0;
-        }
+        let Ok(pending) = write_output(socket, cx, &mut state.output, &mut state.written) else {
+            return Poll::Ready(());
+        };
         if was_full && state.has_room() {
             state.wake_all();
         }
@@ -667,7 +648,7 @@ pub fn fuzz_application(bytes: &[u8]) {
         let feed = |step: usize| {
             let mut state = State::new(&app(get_values), None, None, SIZE);
             for _ in 0..REQUESTS {
-                let place = state.take_place();
+                let place = take_place(&mut state.slots);
                 state.begin(place, b"");
             }
             let (mut held, mut all) = (Vec::new(), vec![Vec::new(); REQUESTS]);

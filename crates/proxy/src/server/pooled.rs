@@ -1,8 +1,12 @@
-//! What a connection that lends places to several requests knows of its server, and when it is kept.
+//! Connections that lend places to several requests: the limits of their server, their places, and their output.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Instant;
+
+use sluicegate_transport::Socket;
 
 use super::idle;
 use super::run::ServerRun;
@@ -69,4 +73,33 @@ impl Pooled {
             _ => {}
         }
     }
+}
+
+/// Takes the first free place; returns its index.
+pub(super) fn take_place<S: Default>(slots: &mut Vec<Option<S>>) -> usize {
+    let free = slots.iter().position(Option::is_none);
+    let place = free.unwrap_or_else(|| {
+        slots.push(None);
+        slots.len() - 1
+    });
+    slots[place] = Some(S::default());
+    place
+}
+
+/// Writes the output behind its first `written` bytes as far as the socket takes it; returns whether some is left.
+pub(super) fn write_output(
+    socket: &mut Socket,
+    cx: &mut Context<'_>,
+    output: &mut Vec<u8>,
+    written: &mut usize,
+) -> io::Result<bool> {
+    while *written < output.len() {
+        match socket.poll_write(cx, &output[*written..]) {
+            Poll::Ready(count) => *written += count?,
+            Poll::Pending => return Ok(true),
+        }
+    }
+    output.clear();
+    *written = 0;
+    Ok(false)
 }

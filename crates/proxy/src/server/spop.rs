@@ -28,7 +28,7 @@ use super::by_server::{ByServer, key_of};
 use super::h2::poll_fill;
 use super::idle::Open;
 use super::opening::{Openings, Part, Sought};
-use super::pooled::Pooled;
+use super::pooled::{Pooled, take_place, write_output};
 use super::run::ServerRun;
 use crate::spoe::{Answer, Engine, OF_CONNECTION};
 
@@ -135,17 +135,6 @@ impl State {
     fn has_place(&self) -> bool {
         let unread = self.output.len() - self.written;
         self.phase != Phase::Over && !self.retired && unread <= OUTPUT_MAX && self.in_use() < self.limit
-    }
-
-    /// Takes a place; returns its index.
-    fn take_place(&mut self) -> usize {
-        let free = self.slots.iter().position(Option::is_none);
-        let place = free.unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        self.slots[place] = Some(Slot::default());
-        place
     }
 
     fn wake_task(&self) {
@@ -268,7 +257,7 @@ impl Connection {
         let mut state = self.state();
         state.lent = state.lent.saturating_add(1);
         self.pooled.set_idle(&mut state.idle_since, false);
-        let place = state.take_place();
+        let place = take_place(&mut state.slots);
         Stream { connection: self.clone(), place }
     }
 
@@ -305,21 +294,10 @@ impl Connection {
             }
         }
         let Some(socket) = &mut state.socket else { return Poll::Ready(()) };
-        while state.written < state.output.len() {
-            match socket.poll_write(cx, &state.output[state.written..]) {
-                Poll::Ready(Ok(count)) => state.written += count,
-                Poll::Ready(Err(_)) => {
-                    state.fail(u64::from(Status::Io.code()));
-                    return Poll::Ready(());
-                }
-                Poll::Pending => break,
-            }
-        }
-        let pending = state.written < state.output.len();
-        if !pending {
-            state.output.clear();
-            state.written = 0;
-        }
+        let Ok(pending) = write_output(socket, cx, &mut state.output, &mut state.written) else {
+            state.fail(u64::from(Status::Io.code()));
+            return Poll::Ready(());
+        };
         pool.retire(input);
         let over = state.phase == Phase::Over;
         if over && !pending {
@@ -528,7 +506,7 @@ pub fn fuzz_agent(bytes: &[u8]) {
     let mut messages = Messages::default();
     messages.message("m");
     for _ in 0..EXCHANGES {
-        let place = state.take_place();
+        let place = take_place(&mut state.slots);
         state.slots[place] = Some(Slot { unsent: Some(messages.clone()), ..Slot::default() });
     }
     let (mut taken, hello) = (0, state.output.len());
@@ -567,7 +545,7 @@ mod tests {
         messages.message(&"m".repeat(10_000));
         let mut count = 0;
         while state.has_place() {
-            let place = state.take_place();
+            let place = take_place(&mut state.slots);
             state.slots[place] = Some(Slot { unsent: Some(messages.clone()), ..Slot::default() });
             state.send(place);
             // It has given up.
