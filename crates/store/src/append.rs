@@ -100,6 +100,8 @@ pub(crate) struct Appender {
     is_failing: AtomicBool,
     /// Whether workers may write and sync themselves.
     may_help: AtomicBool,
+    /// The number of the unit that the thread waits for before it writes and syncs; 0: it waits for none.
+    gathered_to: AtomicU64,
     /// The time that a sync has taken lately, in microseconds.
     sync_us: AtomicU64,
     /// Told which step of a save or of the append-only file took long, and from which time on, in milliseconds; 0: never.
@@ -168,6 +170,7 @@ impl Appender {
             is_closing: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
             may_help: AtomicBool::new(false),
+            gathered_to: AtomicU64::new(0),
             sync_us: AtomicU64::new(0),
             watch: OnceLock::new(),
             watched_ms: AtomicU64::new(0),
@@ -255,7 +258,11 @@ impl Appender {
                 return writer.cycle(self, &open.parts);
             }
         }
-        self.record().wake_sleeping_taker();
+        match self.gathered_to.load(Ordering::SeqCst) {
+            0 => self.record().wake_sleeping_taker(),
+            number if self.record().last() >= number => self.record().wake_taker(),
+            _ => {}
+        }
     }
 
     /// Waits until a unit is durable. Returns false if the file cannot be written or synced, or is closed.

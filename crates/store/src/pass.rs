@@ -242,8 +242,8 @@ impl Pass {
             part.begin(*number);
             let keys = part.copied.write(&mut part.chunk);
             self.count(keys, part);
-            if self.manner.is_paced {
-                part.pacer.pace();
+            if !self.manner.pause_max.is_zero() {
+                part.pacer.pace(self.manner.pause_max);
             }
         }
         match (images, &mut *part) {

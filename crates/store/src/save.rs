@@ -185,6 +185,18 @@ pub(crate) enum Kind {
     Sync(Medium),
 }
 
+impl Kind {
+    /// Returns the longest pause that a pass makes for others that want its cores. A replica waits for a sync, and changes
+    /// are kept for it meanwhile: it may take half of a core that others want all the time.
+    fn pause_max(self) -> Duration {
+        match self {
+            Kind::Save => Duration::ZERO,
+            Kind::Background | Kind::Rewrite(_) => Duration::from_millis(8),
+            Kind::Sync(_) => Duration::from_millis(1),
+        }
+    }
+}
+
 /// One save, or one rewrite of the append-only file.
 pub(crate) struct Job {
     pub(crate) kind: Kind,
@@ -690,7 +702,7 @@ impl Inner {
         first.aux(b"used-mem", self.memory.told().to_string().as_bytes());
         first.aux(b"aof-base", if job.is_rewrite() { b"1" } else { b"0" });
         libraries.iter().for_each(|library| first.library(&library.source));
-        let manner = Manner { key_delay_us: saving.key_delay_us, is_paced: job.kind != Kind::Save };
+        let manner = Manner { key_delay_us: saving.key_delay_us, pause_max: job.kind.pause_max() };
         let pass = Arc::new(Pass::new(self.clone(), databases, form, BUDGET, manner));
         let mut keys_total = 0;
         for (number, keys, expiries) in pass.sizes().filter(|(_, keys, _)| *keys > 0) {

@@ -16,8 +16,8 @@ use crate::record::outlets::{ForFile, Outlets};
 
 /// The time for which units are gathered if nobody waits for them, and at most if somebody does.
 const GATHERED: Duration = Duration::from_millis(2);
-/// The time between two looks at how many there are.
-const LOOKS_EACH: Duration = Duration::from_micros(50);
+/// The time of a sync that is expected at first, in microseconds.
+const SYNC_MIN_US: u64 = 50;
 /// The time between two syncs with `everysec`, and after which a write that failed is tried again. Shorter in tests, which
 /// have many disks that fail.
 const SECOND: Duration = if cfg!(test) { Duration::from_millis(3) } else { Duration::from_secs(1) };
@@ -77,10 +77,18 @@ pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writ
 /// clients would wait for each sync otherwise, the others for the next one.
 fn gather(appender: &Appender, expected: u64) {
     let sync_us = appender.sync_us.load(Ordering::Relaxed);
-    let (start, longest) = (Instant::now(), Duration::from_micros(sync_us / 2).min(GATHERED));
-    while sync_us >= HELPED_MAX_US && appender.record().last() < expected && start.elapsed() < longest {
-        std::thread::sleep(LOOKS_EACH);
+    if sync_us < HELPED_MAX_US {
+        return;
     }
+    let (start, longest) = (Instant::now(), Duration::from_micros(sync_us / 2).min(GATHERED));
+    appender.gathered_to.store(expected, Ordering::SeqCst);
+    // Whoever has not seen that has drawn a number before.
+    while appender.record().last() < expected
+        && let Some(left) = longest.checked_sub(start.elapsed())
+    {
+        std::thread::park_timeout(left);
+    }
+    appender.gathered_to.store(0, Ordering::SeqCst);
 }
 
 /// Lifts the barrier of a cut at the end, however that comes.
@@ -187,7 +195,7 @@ impl Writer {
             }
             let before = appender.sync_us.load(Ordering::Relaxed);
             // A single long one is not how the disk is.
-            let counted_us = (took.as_micros() as u64).min(2 * before.max(LOOKS_EACH.as_micros() as u64));
+            let counted_us = (took.as_micros() as u64).min(2 * before.max(SYNC_MIN_US));
             appender.sync_us.store((7 * before + counted_us) / 8, Ordering::Relaxed);
             if took > DELAYED {
                 appender.state.lock().delayed_syncs += 1;

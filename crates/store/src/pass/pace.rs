@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Manner {
     /// Microseconds for which it sleeps for each key that it hands over; if negative, one for so many keys.
     pub(crate) key_delay_us: i64,
-    /// Whether its threads leave the cores to others.
-    pub(crate) is_paced: bool,
+    /// The longest pause that its threads make for others that want their cores; zero: none.
+    pub(crate) pause_max: Duration,
 }
 
 impl Manner {
@@ -36,13 +36,12 @@ pub(super) struct Pacer {
     pause: Duration,
 }
 
-/// The time after which a thread looks whether others want its core, and the longest pause that it makes for them.
+/// The time after which a thread looks whether others want its core, and its shortest pause for them.
 const LOOKS_EACH: Duration = Duration::from_millis(1);
-const PAUSE_MAX: Duration = Duration::from_millis(8);
 
 impl Pacer {
     /// Pauses if the kernel has given the core to others since the last time: for longer and longer while that goes on.
-    pub(super) fn pace(&mut self) {
+    pub(super) fn pace(&mut self, pause_max: Duration) {
         let Some(since) = self.since else {
             *self = Pacer { since: Some(Instant::now()), switches: switches(), pause: Duration::ZERO };
             return;
@@ -52,7 +51,7 @@ impl Pacer {
         }
         let switches_now = switches();
         self.pause = match switches_now > self.switches {
-            true => (self.pause * 2).clamp(LOOKS_EACH, PAUSE_MAX),
+            true => (self.pause * 2).clamp(LOOKS_EACH, pause_max),
             false => self.pause / 2,
         };
         if self.pause >= LOOKS_EACH {
