@@ -147,7 +147,7 @@ fn measure(
         machine: machine(),
         is_quick: arguments.is_quick,
         took_s: began.elapsed().as_secs_f64().round(),
-        peers: run::versions(),
+        peers: run::versions(program),
     };
     head.write(&folder)
 }

@@ -12,6 +12,7 @@ use crate::bench::machine;
 use crate::durable::peer::Place;
 use crate::kept::Kept;
 use crate::peers::in_path;
+use crate::release;
 use crate::run::{output, root, target};
 
 /// Time between two looks at a part.
@@ -40,20 +41,21 @@ fn found(name: &str) -> Option<PathBuf> {
     [newer, system].into_iter().find(|path| path.exists()).or_else(|| in_path(name).then(|| PathBuf::from(name)))
 }
 
-/// Returns the version of the work tree.
-fn own_version() -> String {
-    let commit = output("git", &["rev-parse", "--short", "HEAD"]).unwrap_or_default();
-    format!("{} {}", env!("CARGO_PKG_VERSION"), commit.trim()).trim_end().to_owned()
+/// Returns the version of a program of this project, and its commit if that is known.
+fn own_version(program: &Path) -> String {
+    let version = output(&program.display().to_string(), &["version"]).unwrap_or_default();
+    let commit = release::commit_of(program).unwrap_or_else(|| "of an unknown commit".to_owned());
+    format!("{} {commit}", version.trim().trim_start_matches("sluicegate "))
 }
 
 /// Returns this program and the peers of all parts with their versions.
-pub(super) fn versions() -> Vec<(String, String)> {
+pub(super) fn versions(program: &Path) -> Vec<(String, String)> {
     let mut names: Vec<&str> = STEPS.iter().flat_map(|step| step.needs).copied().collect();
     names.push(crate::http_self::MEMTIER);
     names.sort_unstable();
     names.dedup();
     let peers = names.into_iter().map(|name| (name.to_owned(), version(name)));
-    std::iter::once(("sluicegate".to_owned(), own_version())).chain(peers).collect()
+    std::iter::once(("sluicegate".to_owned(), own_version(program))).chain(peers).collect()
 }
 
 fn version(name: &str) -> String {

@@ -36,7 +36,23 @@ pub(crate) fn program(anew: bool) -> Result<PathBuf, String> {
     profiled.build(&profiled.optimising(), &profiled.lua_optimising())?;
     let place = place();
     split(&profiled.program(), &place)?;
+    write(&place.with_extension(COMMIT), &commit_of_tree())?;
     Ok(place)
+}
+
+/// The extension of the file that names the commit that a program was built from.
+const COMMIT: &str = "commit";
+
+/// Returns the short name of the commit that a program of [`program`] was built from, with a `+` if the work tree had
+/// other changes; [`None`] if no file next to it says so.
+pub(crate) fn commit_of(program: &Path) -> Option<String> {
+    fs::read_to_string(program.with_extension(COMMIT)).ok().map(|text| text.trim().to_owned())
+}
+
+fn commit_of_tree() -> String {
+    let git = |words: &[&str]| output("git", words).unwrap_or_default();
+    let mark = if git(&["status", "--porcelain", "--untracked-files=no"]).is_empty() { "" } else { "+" };
+    git(&["rev-parse", "--short", "HEAD"]).trim().to_owned() + mark
 }
 
 /// Writes a program without its symbols to `place`, and the symbols next to it, where debuggers and `perf` find them.
@@ -199,4 +215,20 @@ fn remove(folder: &Path) -> Result<(), String> {
 fn raw(folder: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     all.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|known| known == "profraw")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_the_commit_that_a_file_next_to_it_names() {
+        let folder = std::env::temp_dir().join(format!("sluicegate-commit-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("created");
+        let program = folder.join("sluicegate");
+        assert_eq!(commit_of(&program), None);
+        write(&program.with_extension(COMMIT), "1234abc+\n").expect("written");
+        assert_eq!(commit_of(&program).as_deref(), Some("1234abc+"));
+        fs::remove_dir_all(&folder).expect("removed");
+    }
 }
