@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_data::value::SHARED_MIN;
 
-use crate::aof::write::encode_head;
+use crate::aof::write::{encode, encode_head};
 use crate::loading::{Behind, Loading};
 use crate::sync;
 use crate::thread::thread_number;
@@ -146,7 +146,8 @@ impl Unit {
 
     /// Adds a command.
     pub(crate) fn add(&mut self, database: u32, words: &[&[u8]]) {
-        self.add_words(database, words.iter().map(|word| Word::Bytes(word)));
+        encode(words.iter().copied(), &mut self.bytes);
+        self.end(database);
     }
 
     /// Adds a command, some of whose words are shared with values.

@@ -34,27 +34,58 @@ pub(crate) struct Encoder {
 }
 
 /// Appends a command to a buffer, as an array of bulk strings.
-pub(crate) fn encode<'w>(words: impl ExactSizeIterator<Item = &'w [u8]>, out: &mut Vec<u8>) {
-    encode_head(b'*', words.len(), out);
+pub(crate) fn encode<'w>(words: impl ExactSizeIterator<Item = &'w [u8]> + Clone, out: &mut Vec<u8>) {
+    let word_len = |word: &[u8]| head_len(word.len()) + word.len() + 2;
+    let len = head_len(words.len()) + words.clone().map(word_len).sum::<usize>();
+    let start = out.len();
+    // Made long enough once: commands are short, and have many pieces.
+    out.resize(start + len, 0);
+    let mut rest = put_head(b'*', words.len(), &mut out[start..]);
     for word in words {
-        encode_head(b'$', word.len(), out);
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
+        rest = put_head(b'$', word.len(), rest);
+        rest = put(word, rest);
+        rest = put(b"\r\n", rest);
     }
+    debug_assert!(rest.is_empty());
 }
 
 /// Appends the head of an array or of a bulk string.
 pub(crate) fn encode_head(kind: u8, number: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + head_len(number), 0);
+    put_head(kind, number, &mut out[start..]);
+}
+
+/// Returns the length of a head.
+#[inline]
+fn head_len(number: usize) -> usize {
+    match number {
+        0..10 => 4,
+        10..100 => 5,
+        _ => 4 + number.ilog10() as usize,
+    }
+}
+
+/// Writes a head, and returns what follows it.
+#[inline]
+fn put_head(kind: u8, number: usize, out: &mut [u8]) -> &mut [u8] {
     let digit = |number: usize| b'0' + number as u8;
     match number {
-        0..10 => out.extend_from_slice(&[kind, digit(number), b'\r', b'\n']),
-        10..100 => out.extend_from_slice(&[kind, digit(number / 10), digit(number % 10), b'\r', b'\n']),
+        0..10 => put(&[kind, digit(number), b'\r', b'\n'], out),
+        10..100 => put(&[kind, digit(number / 10), digit(number % 10), b'\r', b'\n'], out),
         _ => {
-            out.push(kind);
-            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-            out.extend_from_slice(b"\r\n");
+            let rest = put(itoa::Buffer::new().format(number).as_bytes(), put(&[kind], out));
+            put(b"\r\n", rest)
         }
     }
+}
+
+/// Writes bytes, and returns what follows them.
+#[inline]
+fn put<'o>(bytes: &[u8], out: &'o mut [u8]) -> &'o mut [u8] {
+    let (here, rest) = out.split_at_mut(bytes.len());
+    here.copy_from_slice(bytes);
+    rest
 }
 
 impl Encoder {
@@ -323,6 +354,19 @@ mod tests {
     use super::*;
     use crate::files::Files as _;
     use crate::files::simulated::{Disk, Plan};
+
+    #[test]
+    fn words_of_every_length_have_their_heads() {
+        for len in [0, 1, 9, 10, 99, 100, 101, 999, 1000, 99_999, 100_000] {
+            let (word, mut out) = (vec![b'x'; len], b"before".to_vec());
+            encode([b"SET", &word[..]].into_iter(), &mut out);
+            let text = String::from_utf8(word).expect("text");
+            assert_eq!(String::from_utf8(out).expect("text"), format!("before*2\r\n$3\r\nSET\r\n${len}\r\n{text}\r\n"));
+            let (many, mut out) = (vec![&b""[..]; len], Vec::new());
+            encode(many.into_iter(), &mut out);
+            assert_eq!(String::from_utf8(out).expect("text"), format!("*{len}\r\n{}", "$0\r\n\r\n".repeat(len)));
+        }
+    }
 
     fn effect(database: u32, command: &[u8]) -> Effect<'_> {
         Effect { database, is_passing: false, command, start: 0, long: &[] }

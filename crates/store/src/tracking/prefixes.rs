@@ -72,7 +72,7 @@ impl Prefixes {
 }
 
 /// Returns the encoded array of keys.
-pub(super) fn array_of<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>) -> Vec<u8> {
+pub(super) fn array_of<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     encode(keys, &mut out);
     out
