@@ -26,8 +26,11 @@ use crate::save::{Job, Kind, Medium, Nothing, SaveEnd, Saving, sweepers};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The bytes of a file that are sent at a time.
 const SENT_EACH: usize = 256 << 10;
-/// The time for which the thread of the stream gathers changes, if nobody waits for replicas.
+/// The time for which the thread of the stream gathers changes, if nobody waits for replicas, and that if there were more
+/// than `MANY` units the last time: each time costs a packet and two threads that wake up.
 const GATHERED: Duration = Duration::from_micros(500);
+const GATHERED_OF_MANY: Duration = Duration::from_millis(1);
+const MANY: u64 = 16;
 
 impl Inner {
     /// Lets changes enter the stream from now on. The gate is closed.
@@ -74,11 +77,12 @@ impl Inner {
         let (record, outlets, replication) = (self.record.clone(), self.outlets.clone(), self.replication.clone());
         let work = move || {
             record.set_streamer();
+            let mut last = record.last();
             while outlets.is_streaming() {
-                outlets.stream();
+                let before = std::mem::replace(&mut last, outlets.stream());
                 record.sleep_as_streamer();
                 if !replication.waiting.is_awaited() {
-                    std::thread::sleep(GATHERED);
+                    std::thread::sleep(if last > before + MANY { GATHERED_OF_MANY } else { GATHERED });
                 }
             }
         };
