@@ -9,7 +9,7 @@ use sluicegate_tls::policy::Version;
 use sluicegate_tls::session::Reached;
 use sluicegate_transport::{self as transport, Socket};
 use sluicegate_wire::netscaler::CipError;
-use sluicegate_wire::proxy_protocol::{HeaderError, Tlvs, tlv};
+use sluicegate_wire::proxy_protocol::{self, HeaderError, Tlvs, tlv};
 
 use crate::counters::Counters;
 
@@ -286,6 +286,26 @@ impl HandshakeError {
     pub fn is_silence(self) -> bool {
         use HandshakeError::{Abort, CipAbort, CipEmpty, Empty, Tls};
         matches!(self, Empty | Abort | CipEmpty | CipAbort | Tls(TlsFailure::Closed | TlsFailure::Broken))
+    }
+}
+
+/// The maximum length of a header that is skipped.
+const SKIPPED_MAX: usize = 16_384;
+
+/// Reads the PROXY protocol header at the start of a connection, and not one byte more; returns whether there is one.
+pub(crate) async fn skip_header(stream: &mut Socket) -> bool {
+    let mut header = Vec::new();
+    let mut byte = [0];
+    loop {
+        match std::future::poll_fn(|cx| stream.poll_read(cx, &mut byte)).await {
+            Ok(count) if count > 0 => header.push(byte[0]),
+            Ok(_) | Err(_) => return false,
+        }
+        match proxy_protocol::read(&header, SKIPPED_MAX) {
+            Ok(None) => {}
+            Ok(Some(_)) => return true,
+            Err(_) => return false,
+        }
     }
 }
 

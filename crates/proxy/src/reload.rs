@@ -270,6 +270,8 @@ fn commit_table(
     let tables = old.directory.table(&is.name).zip(next.directory.table(&is.name));
     match tables {
         Some((before, table)) if Arc::ptr_eq(before, table) => table.redefine(is),
+        // Other nodes share it.
+        Some((before, table)) if table.succeed(before) => {}
         Some((before, _)) => {
             let lost = before.len();
             say(format!("Stick-table {} holds something else now: its {lost} entries are given up.", is.name));

@@ -150,6 +150,7 @@ pub(super) const STEPS: &[Step] = &[
     both("http-self", "keys", manner(2, 34, ""), manner(1, 10, "--seconds 1"), &[REDIS, "redis-benchmark"]),
     both("http-self", "lag", manner(3, 14, ""), manner(1, 6, "--seconds 1"), &[]),
     step("http-self", "crowd", manner(1, 15, ""), &[]),
+    extra("proxy", "peers", manner(1, 60, "--keys 50000"), TLS),
     extra("tls", "idle", manner(1, 70, ""), TLS),
     extra("tls", "certificates", manner(1, 90, ""), TLS),
     extra("h2", "idle", manner(1, 70, ""), TLS),

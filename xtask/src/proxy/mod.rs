@@ -8,6 +8,7 @@ mod idle;
 mod lists;
 pub(crate) mod peer;
 pub(crate) mod reloads;
+mod shared;
 mod spoe;
 mod tail;
 
@@ -20,6 +21,7 @@ const PARTS: &[Measure] = &[
     ("large", cpu::large),
     ("cached", cpu::cached),
     ("spoe", spoe::spoe),
+    ("peers", shared::peers),
     ("tail", tail::tail),
     ("idle", idle::idle),
     ("tables", lists::tables),

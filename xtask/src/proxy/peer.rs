@@ -1,5 +1,7 @@
 //! The two programs with the same file, the origin behind them, and the load before them.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -227,4 +229,15 @@ pub(crate) fn check_s(peer: Peer, bench: &Bench<'_>, file: &Path) -> Result<f64,
         true => Ok(started.elapsed().as_secs_f64()),
         false => Err(format!("{} refuses the file:\n{}", peer.name(), String::from_utf8_lossy(&result.stderr))),
     }
+}
+
+/// Sends a command to a stats socket. Returns the answer.
+pub(crate) fn command(socket: &Path, command: &str) -> Result<String, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", socket.display());
+    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.write_all(command.as_bytes()).map_err(failed)?;
+    stream.shutdown(std::net::Shutdown::Write).map_err(failed)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(failed)?;
+    Ok(answer)
 }

@@ -3,15 +3,13 @@
 //! The certificates are made once and stay in `target/bench-certificates`.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::handshakes::columns;
 use super::material::{Key, libraries};
 use crate::bench::{median, spread};
-use crate::proxy::peer::{Bench, NEWER, Peer, Running, check_s};
+use crate::proxy::peer::{Bench, NEWER, Peer, Running, check_s, command};
 use crate::report::{Options, Part, ratios};
 use crate::run::{output, target};
 
@@ -84,17 +82,6 @@ fn load(part: &mut Part, bench: &Bench<'_>, text: &str) -> Result<(), String> {
     part.goal("time to load, ours / haproxy's", "≤ 0.25", median(&ratios(&seconds)), |ratio| ratio <= 0.25);
     part.table("Seconds", &columns(), ["to load and check"].into_iter(), &[seconds]);
     Ok(())
-}
-
-/// Sends a command to a stats socket. Returns the answer.
-fn command(socket: &Path, command: &str) -> Result<String, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", socket.display());
-    let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    stream.write_all(command.as_bytes()).map_err(failed)?;
-    stream.shutdown(std::net::Shutdown::Write).map_err(failed)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(failed)?;
-    Ok(answer)
 }
 
 /// Exchanges one certificate by the runtime API: the time of `commit`.

@@ -36,12 +36,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluicegate_transport::{self as transport, Listener};
-use sluicegate_wire::proxy_protocol;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use protocol::Rights;
 
+use crate::proxied::skip_header;
 use crate::reload::Current;
 pub use socket::{Socket, SocketClients};
 
@@ -233,23 +233,6 @@ async fn accept<C>(
             Err(_) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
         }
         while connections.lock().try_join_next().is_some() {}
-    }
-}
-
-/// Reads the PROXY protocol header at the start of a connection, and not one byte more; returns whether there is one.
-async fn skip_header(stream: &mut transport::Socket) -> bool {
-    let mut header = Vec::new();
-    let mut byte = [0];
-    loop {
-        match std::future::poll_fn(|cx| stream.poll_read(cx, &mut byte)).await {
-            Ok(count) if count > 0 => header.push(byte[0]),
-            Ok(_) | Err(_) => return false,
-        }
-        match proxy_protocol::read(&header, protocol::LINE_MAX) {
-            Ok(None) => {}
-            Ok(Some(_)) => return true,
-            Err(_) => return false,
-        }
     }
 }
 

@@ -38,7 +38,10 @@ impl States {
         let others = peers.proxy.servers.iter().enumerate().filter(|(index, _)| Some(*index) != peers.local);
         let nodes =
             if table.aggregate { others.map(|(_, server)| server.name.clone()).collect() } else { Arc::default() };
-        Some(Sharing { wake: state.wake.clone(), nodes, shards: peers.shards })
+        let local = peers.local_peer().map_or("", |server| &server.name);
+        let before = peers.proxy.servers.iter().filter(|server| *server.name < *local).count();
+        let rank = before.min(usize::from(u8::MAX)) as u8;
+        Some(Sharing { wake: state.wake.clone(), aggregate: table.aggregate, nodes, rank, shards: peers.shards })
     }
 }
 

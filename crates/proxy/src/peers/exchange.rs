@@ -11,10 +11,11 @@ use tokio::task::JoinSet;
 use super::session::{self, Settings};
 use super::{CONNECT, Section};
 use crate::log::Severity;
-use crate::server::{connect as connect_server, secure_connection};
+use crate::proxied::skip_header;
+use crate::server::{connect as connect_server, introduce, secure_connection, source_of};
 
 /// The shortest time between two collections of changes: those that happen within it are sent together.
-const COLLECT_EACH: Duration = Duration::from_millis(2);
+const COLLECT_EACH: Duration = Duration::from_millis(10);
 /// The pause after an accept that failed for lack of descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// The number of connections from peers for each peer, as in HAProxy.
@@ -28,7 +29,8 @@ pub(super) async fn run(section: Arc<Section>, settings: Settings) {
     section.tables.iter().for_each(|shared| _ = shared.table.number_changes());
     let door = section.door().and_then(|door| Listener::from_fd(door.try_clone().ok()?).ok());
     let places = Arc::new(Semaphore::new(ACCEPTED * section.servers.len()));
-    let mut collecting = Box::pin(collect(section.clone()));
+    // A task of its own: a change does not poll all that the control thread waits for.
+    sessions.spawn_local(collect(section.clone()));
     // The stop of the exchange closes its connections.
     let _closed = Closed(section.clone());
     loop {
@@ -45,7 +47,6 @@ pub(super) async fn run(section: Arc<Section>, settings: Settings) {
         }
         let until = next.unwrap_or(now + CONNECT);
         tokio::select! {
-            () = &mut collecting => {}
             () = section.state.kick.notified() => {}
             () = tokio::time::sleep_until(until.into()) => {}
             accepted = accept(door.as_ref(), &places) => match accepted {
@@ -116,6 +117,12 @@ async fn serve(section: Arc<Section>, settings: Settings, mut socket: Socket, pe
         };
         settings.logger.send(&proxy.log, Severity::Info, text.as_bytes());
     }
+    if section.config.bind().is_some_and(|bind| bind.accept_proxy) {
+        let skipped = tokio::time::timeout(super::HANDSHAKE, skip_header(&mut socket)).await;
+        if !skipped.unwrap_or(false) {
+            return;
+        }
+    }
     if let Some(tls) = &section.tls {
         let shaken = tokio::time::timeout(super::HANDSHAKE, socket.accept_tls(tls)).await;
         if !matches!(shaken, Ok(Ok(()))) {
@@ -131,7 +138,9 @@ async fn connect(section: Arc<Section>, settings: Settings, index: usize, number
     let totals = settings.process.tls.clone();
     let mut guard = session::Connection::new(section.clone(), index, number);
     let connecting = async {
-        let mut socket = connect_server(&server, None, &server.way_without_client(None, true), None).await.ok()?;
+        let way = server.way_without_client(source_of(&section.config.proxy, &server.config), true);
+        let mut socket = connect_server(&server, None, &way, None).await.ok()?;
+        introduce(&socket, &server).await.ok()?;
         if let Some(connector) = server.tls() {
             secure_connection(&mut socket, connector, None, None, &totals).await.ok()?;
         }

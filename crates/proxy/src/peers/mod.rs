@@ -110,9 +110,13 @@ impl Section {
 
     /// Returns whether connections of another section of this name can continue in this one.
     fn continues(&self, other: &Section) -> bool {
+        let accepts_header = |section: &Section| section.config.bind().is_some_and(|bind| bind.accept_proxy);
+        let introduction =
+            |server: &model::Server| server.send_proxy.as_ref().map(|header| (header.v2, header.checksum));
         let same_server = |(own, other): (&Arc<ServerRun>, &Arc<ServerRun>)| {
             let (is, was) = (&own.config, &other.config);
-            (&is.name, &is.address, is.shard) == (&was.name, &was.address, was.shard)
+            (&is.name, &is.address, is.shard, &is.source) == (&was.name, &was.address, was.shard, &was.source)
+                && introduction(is) == introduction(was)
                 && is_same(own.connector(), other.connector())
         };
         let same_table = |(own, other): (&SharedTable, &SharedTable)| {
@@ -124,6 +128,7 @@ impl Section {
         self.config.local == other.config.local
             && self.config.shards == other.config.shards
             && is_same(self.door(), other.door())
+            && accepts_header(self) == accepts_header(other)
             && is_same(self.tls.as_ref(), other.tls.as_ref())
             && self.servers.len() == other.servers.len()
             && self.servers.iter().zip(&other.servers).all(same_server)

@@ -13,7 +13,7 @@ use super::SharedTable;
 use super::messages::{Scratch, key_kind, kind_of};
 use super::session::{Connection, End, Settings};
 use super::state::{Inner, Learning, Peer, PeerTable, of_peer};
-use crate::stick::{Key, Learned, Table, is_summed};
+use crate::stick::{Key, Learned, Table, is_summed, is_tag};
 
 /// The time that a sign of life gives a peer.
 const ALIVE: Duration = Duration::from_secs(5);
@@ -158,9 +158,7 @@ impl PeerTable {
         self.summed = columns.iter().filter(|column| kind_of(column.number).is_some_and(is_summed)).copied().collect();
         self.summed_places = places(&self.summed, table, &is_learned);
         // Values that are computed with would interfere with those of the target.
-        let is_as_is =
-            |kind: DataKind| matches!(kind, DataKind::ServerId | DataKind::ServerKey | DataKind::Gpt0 | DataKind::Gpt);
-        self.target_places = target.as_ref().map(|target| places(&columns, target, &is_as_is)).unwrap_or_default();
+        self.target_places = target.as_ref().map(|target| places(&columns, target, &is_tag)).unwrap_or_default();
         self.columns = columns;
     }
 
@@ -181,8 +179,16 @@ fn learn_update(peer: &mut Peer, at: usize, update: &Update<'_>, scratch: &mut S
     scratch.values.clear();
     read_values(rest, &table.columns, &mut peer.received, &mut scratch.values)?;
     let (values, expire_ms) = (&scratch.values, update.expire_ms);
-    let learned =
-        Learned { places: &table.places, values, node: None, expire_ms, is_own: false, passes_on: false, is_of_many };
+    let learned = Learned {
+        places: &table.places,
+        values,
+        node: None,
+        expire_ms,
+        version: None,
+        is_own: false,
+        passes_on: false,
+        is_of_many,
+    };
     table.table().learn(&key, &learned);
     learn_in_target(table, &key, &learned);
     Ok(())
@@ -212,41 +218,22 @@ fn learn_part(
     let columns = if part.node.is_some() { &table.summed } else { &table.columns };
     scratch.values.clear();
     read_values(rest, columns, &mut peer.received, &mut scratch.values)?;
-    let of_name = |name: &str| table.table().nodes().iter().position(|node: &Arc<str>| **node == *name);
-    let (values, expire_ms) = (&scratch.values, Some(part.expire_ms));
-    let learned = match part.node {
-        // A local peer that teaches is this node before its restart.
-        None if peer.is_local => {
-            Learned { places: &table.part_places, values, node: None, expire_ms, is_own: true, passes_on, is_of_many }
+    let named = |name: &str| {
+        if name == local_name {
+            return Some((None, true));
         }
-        None => {
-            let Some(node) = of_name(&peer.name) else { return Ok(()) };
-            Learned {
-                places: &table.part_places,
-                values,
-                node: Some(node),
-                expire_ms,
-                is_own: false,
-                passes_on,
-                is_of_many,
-            }
-        }
-        Some(name) if name == local_name => {
-            Learned { places: &table.summed_places, values, node: None, expire_ms, is_own: true, passes_on, is_of_many }
-        }
-        Some(name) => {
-            let Some(node) = of_name(name) else { return Ok(()) };
-            Learned {
-                places: &table.summed_places,
-                values,
-                node: Some(node),
-                expire_ms,
-                is_own: false,
-                passes_on,
-                is_of_many,
-            }
-        }
+        let node = table.table().nodes().iter().position(|node: &Arc<str>| **node == *name)?;
+        Some((Some(node), false))
     };
+    let (places, whose) = match part.node {
+        // A local peer that teaches is this node before its restart.
+        None if peer.is_local => (&table.part_places, Some((None, true))),
+        None => (&table.part_places, named(&peer.name)),
+        Some(name) => (&table.summed_places, named(name)),
+    };
+    let Some((node, is_own)) = whose else { return Ok(()) };
+    let (values, expire_ms, version) = (&scratch.values, Some(part.expire_ms), part.version);
+    let learned = Learned { places, values, node, expire_ms, version, is_own, passes_on, is_of_many };
     table.table().learn(&key, &learned);
     if part.node.is_none() {
         learn_in_target(table, &key, &learned);

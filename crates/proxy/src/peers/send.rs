@@ -11,7 +11,7 @@ use super::state::{Inner, Learning, Peer, of_peer};
 use crate::stick::Changed;
 
 /// Bytes of an update's body besides its key and its values, at most.
-const HEAD_MAX: usize = 16;
+const HEAD_MAX: usize = 24;
 
 /// Appends messages; returns whether there are more.
 pub(super) fn messages(connection: &Connection, settings: &Settings, out: &mut Vec<u8>, scratch: &mut Scratch) -> bool {
@@ -171,7 +171,8 @@ impl<'a> Entries<'a> {
         }
         let expire_ms = copy.left_ms;
         if self.in_parts {
-            Part { id: Some(number), expire_ms, node: None, rest: rest.as_slice() }.write(out, body);
+            let version = copy.row(&table).tag_version();
+            Part { id: Some(number), expire_ms, version, node: None, rest: rest.as_slice() }.write(out, body);
             if self.is_taught {
                 self.append_parts(copy, expire_ms, (out, rest, body));
             }
@@ -201,7 +202,8 @@ impl<'a> Entries<'a> {
             rest.clear();
             let is_any = append(&table, copy, Content::Of(node), &mut self.peer.sent, rest);
             if is_any && rest.len() + HEAD_MAX + name.len() <= self.batch.message_max {
-                Part { id: None, expire_ms, node: Some(&**name), rest: rest.as_slice() }.write(out, body);
+                Part { id: None, expire_ms, version: None, node: Some(&**name), rest: rest.as_slice() }
+                    .write(out, body);
             }
         }
     }

@@ -176,6 +176,43 @@ fn sums_are_those_of_both_nodes_whatever_is_repeated() {
     }
 }
 
+#[test]
+fn a_part_that_is_on_its_way_does_not_undo_a_tag() {
+    let (a, b) = (node("a", " aggregate"), node("b", " aggregate"));
+    let (mut one, mut other) = (Side::new(&a, 1, true, true), Side::new(&b, 0, true, false));
+    for side in [&one, &other] {
+        side.section.state.inner.lock().flags |= state::of_section::FINISHED;
+    }
+    let tag = |side: &Side, tag: u64| {
+        side.table().change(&text("k"), |row| row.set(DataKind::Gpt0, 0, tag)).unwrap();
+    };
+    let tags = |one: &Side, other: &Side| [one, other].map(|side| side.counters("k").map(|[sum, _, tag]| (sum, tag)));
+    one.count("k", 1);
+    settle(&mut one, &mut other);
+    // The other counts and says so, with the tag that it knows, while one sets another tag.
+    other.table().change(&text("k"), |row| row.add(DataKind::Gpc0, 0, 5)).unwrap();
+    let (on_its_way, _) = other.write();
+    tag(&one, 9);
+    one.input.extend_from_slice(&on_its_way);
+    one.read().expect("messages");
+    assert_eq!(one.counters("k").map(|[sum, _, tag]| (sum, tag)), Some((6, 9)));
+    settle(&mut one, &mut other);
+    assert_eq!(tags(&one, &other), [Some((6, 9)), Some((6, 9))]);
+    // Of two that are set before either node hears of the other, both nodes have the same one.
+    tag(&one, 21);
+    tag(&other, 22);
+    let (from_one, from_other) = (one.write().0, other.write().0);
+    one.input.extend_from_slice(&from_other);
+    other.input.extend_from_slice(&from_one);
+    settle(&mut one, &mut other);
+    let [found, same] = tags(&one, &other);
+    assert!(found == same && [Some((6, 21)), Some((6, 22))].contains(&found), "{found:?} and {same:?}");
+    // And what is set afterwards replaces it, wherever.
+    tag(&one, 0);
+    settle(&mut one, &mut other);
+    assert_eq!(tags(&one, &other), [Some((6, 0)), Some((6, 0))]);
+}
+
 /// Reads any bytes as what a peer sends after its handshake: nothing breaks, and the table has no more than its size.
 pub(super) fn fuzz_messages(data: &[u8]) {
     let running = node("a", " aggregate");

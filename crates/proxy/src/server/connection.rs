@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sluicegate_config::model::{AbstractName, ConnectionMode, HttpReuse, Mode, Probes, ServerAddress};
 use sluicegate_transport::{self as transport, Socket, UnixAddress};
+use sluicegate_wire::proxy_protocol::{Writer, write_v1};
 use socket2::TcpKeepalive;
 
 use super::fcgi;
@@ -171,6 +172,24 @@ pub(super) async fn connect_tcp(address: SocketAddr, way: &Way<'_>, limit: Optio
         Some(limit) => tokio::time::timeout(limit, connecting).await?,
         None => connecting.await,
     }
+}
+
+/// Sends the PROXY protocol header of a connection that no client has caused, if the server gets one.
+pub(crate) async fn introduce(socket: &Socket, server: &ServerRun) -> Result<(), ConnectError> {
+    let Some(form) = &server.config.send_proxy else { return Ok(()) };
+    let mut header = Vec::new();
+    match form.v2 {
+        // LOCAL.
+        true => {
+            let mut writer = Writer::new(None, None);
+            if form.checksum {
+                writer.checksum();
+            }
+            writer.finish(&mut header);
+        }
+        false => write_v1(None, None, &mut header),
+    }
+    say(socket, &header, None).await
 }
 
 /// Sends the bytes that precede the stream's data. They are few and the connection is new, so the socket has room for

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use sluicegate_config::model::{ForeignSource, Proto};
 use sluicegate_transport::Socket;
-use sluicegate_wire::proxy_protocol::{Writer, write_v1};
 
-use super::connection::{connect, keepalive, say};
+use super::connection::{connect, introduce, keepalive};
 use super::opening::ConnectError;
 use super::run::ServerRun;
 use super::{secure_connection, source};
@@ -29,21 +28,7 @@ pub(crate) async fn connect_reversed(
     let way = server.way_without_client(source::local(config, &server.config, foreign), true);
     let mut socket = connect(server, None, &way, None).await?;
     socket.settle(keepalive(&config.options.server_probes).as_ref(), config.options.nolinger);
-    if let Some(form) = &server.config.send_proxy {
-        let mut header = Vec::new();
-        match form.v2 {
-            // No client has caused the connection (LOCAL).
-            true => {
-                let mut writer = Writer::new(None, None);
-                if form.checksum {
-                    writer.checksum();
-                }
-                writer.finish(&mut header);
-            }
-            false => write_v1(None, None, &mut header),
-        }
-        say(&socket, &header, None).await?;
-    }
+    introduce(&socket, server).await?;
     if let Some(connector) = server.tls() {
         let log = LogRecord::new(worker.wall_clock(Instant::now()), Instant::now());
         let cx = StreamContext::unconnected(proxy.site.clone(), log);

@@ -1,5 +1,7 @@
 //! Layout of an entry's data: the place of each datum among its words, and functions to read and change it.
 
+use std::time::SystemTime;
+
 use sluicegate_config::model::{DataForm, DataKind, TableData};
 
 use super::rate;
@@ -22,12 +24,26 @@ pub(super) struct Layout {
     nodes: usize,
     /// The number of words of such a part.
     part_words: usize,
+    /// Whether the [version](Row::tag_version) of the data that are not summed follows the parts.
+    has_tags: bool,
+    /// This node's rank among the nodes, the same at all of them.
+    rank: u8,
 }
+
+/// The number of words of a version.
+pub(super) const VERSION: usize = 2;
+/// The number of a version's lowest bits that have the rank of the node that has set the tags.
+const RANK_BITS: u32 = 8;
 
 /// Returns whether a datum of tables with `aggregate` is the sum of those of the nodes. Tags and servers are not, and
 /// connections are those of this node, as everywhere.
 pub(crate) fn is_summed(kind: DataKind) -> bool {
     !matches!(kind, DataKind::ServerId | DataKind::ServerKey | DataKind::Gpt0 | DataKind::Gpt | DataKind::ConnCur)
+}
+
+/// Returns whether a datum of tables with `aggregate` is the one that was set last by any node.
+pub(crate) fn is_tag(kind: DataKind) -> bool {
+    !is_summed(kind) && kind != DataKind::ConnCur
 }
 
 /// Returns the number of words of a datum.
@@ -40,15 +56,18 @@ pub(super) fn size(form: DataForm) -> usize {
 }
 
 impl Layout {
-    /// Returns the layout of entries with these data, and with the parts of this number of other nodes.
-    pub(super) fn new(data: &[TableData], nodes: usize) -> Layout {
-        let mut layout = Layout { places: [None; DataKind::ALL.len()], words: 0, nodes, part_words: 0 };
+    /// Returns the layout of entries with these data, and with the parts of this number of other nodes, among which this
+    /// node has a rank.
+    pub(super) fn new(data: &[TableData], nodes: usize, rank: u8) -> Layout {
+        let mut layout =
+            Layout { places: [None; DataKind::ALL.len()], words: 0, nodes, part_words: 0, has_tags: false, rank };
         for datum in data {
             let words = size(datum.kind.form()) * datum.elements as usize;
             let in_part = (nodes > 0 && is_summed(datum.kind)).then_some(layout.part_words as u32);
             layout.places[datum.kind as usize] = Some(Place { offset: layout.words as u32, in_part, data: *datum });
             layout.words += words;
             layout.part_words += if in_part.is_some() { words } else { 0 };
+            layout.has_tags |= nodes > 0 && is_tag(datum.kind);
         }
         layout
     }
@@ -58,9 +77,24 @@ impl Layout {
         self.words
     }
 
-    /// Returns the number of words of an entry's data, with the parts of other nodes.
+    /// Returns the number of words of an entry's data, with the parts of other nodes and the version of its tags.
     pub(super) fn all_words(&self) -> usize {
-        self.words + self.nodes * self.part_words
+        self.part(self.nodes) + if self.has_tags { VERSION } else { 0 }
+    }
+
+    /// Returns the position of the version of the tags, if there is one.
+    pub(super) fn version(&self) -> Option<usize> {
+        self.has_tags.then(|| self.part(self.nodes))
+    }
+
+    /// Returns the number of words of the part of another node.
+    pub(super) fn part_words(&self) -> usize {
+        self.part_words
+    }
+
+    /// Returns the position of the part of another node.
+    pub(super) fn part(&self, node: usize) -> usize {
+        self.words + node * self.part_words
     }
 
     /// Returns the number of other nodes with parts.
@@ -118,7 +152,7 @@ impl Row<'_> {
         let within = element as usize * size;
         let at = match node {
             None => place.offset as usize,
-            Some(node) => self.part(node) + place.in_part? as usize,
+            Some(node) => self.layout.part(node) + place.in_part? as usize,
         };
         self.words.get_mut(at + within..at + within + size)
     }
@@ -128,8 +162,27 @@ impl Row<'_> {
         self.now
     }
 
-    fn part(&self, node: usize) -> usize {
-        self.layout.words + node * self.layout.part_words
+    /// Returns the version of the data that are not summed: the time at which they were set last, in milliseconds since
+    /// 1970 but later than of all that this node had seen, and the rank of the node that did it. So the one that is set
+    /// last wins, and all nodes agree on it if two set them at once. `None` outside of tables with `aggregate`.
+    pub(crate) fn tag_version(&self) -> Option<u64> {
+        self.layout.version().map(|at| u64::from(self.words[at]) | u64::from(self.words[at + 1]) << 32)
+    }
+
+    /// Sets the version.
+    pub(crate) fn set_tag_version(&mut self, version: u64) {
+        if let Some(at) = self.layout.version() {
+            self.put_long(at, version);
+        }
+    }
+
+    /// Gives the tags, which were just set, a version that is later than the one that they had.
+    pub(crate) fn renew_tag_version(&mut self) {
+        if let Some(before) = self.tag_version() {
+            let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let time = (since_1970.as_millis() as u64).max((before >> RANK_BITS) + 1);
+            self.set_tag_version(time << RANK_BITS | u64::from(self.layout.rank));
+        }
     }
 
     /// Returns the words of a datum; `gpc0`, `gpc1` and `gpt0` may be elements of an array.
@@ -165,7 +218,9 @@ impl Row<'_> {
     fn of_others(&self, at: usize, place: Place) -> u64 {
         let Some(in_part) = place.in_part else { return 0 };
         let offset = in_part as usize + at - place.offset as usize;
-        (0..self.layout.nodes).map(|node| self.value(self.part(node) + offset, place.data)).fold(0, u64::wrapping_add)
+        (0..self.layout.nodes)
+            .map(|node| self.value(self.layout.part(node) + offset, place.data))
+            .fold(0, u64::wrapping_add)
     }
 
     /// Returns a datum's value (for a rate, its estimate), summed over the nodes in a table with `aggregate`; `None` if it
@@ -203,6 +258,9 @@ impl Row<'_> {
     /// Sets a datum of this node; returns `false` if it is not stored.
     pub fn set(&mut self, kind: DataKind, element: u32, value: u64) -> bool {
         let Some((at, Place { data, .. })) = self.find(kind, element) else { return false };
+        if is_tag(data.kind) {
+            self.renew_tag_version();
+        }
         match data.kind.form() {
             DataForm::Word | DataForm::Name => self.words[at] = value as u32,
             DataForm::Long => self.put_long(at, value),

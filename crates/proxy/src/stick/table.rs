@@ -7,6 +7,7 @@
 
 mod image;
 mod shared;
+mod successor;
 
 use std::fmt;
 use std::sync::Arc;
@@ -260,7 +261,8 @@ impl Table {
     /// Returns an empty table, shared if it is to be.
     pub(crate) fn with(config: &model::StickTable, sharing: Option<Sharing>) -> Table {
         let nodes = sharing.as_ref().map_or(0, |sharing| sharing.nodes.len());
-        let layout = Layout::new(&config.data, nodes);
+        let rank = sharing.as_ref().map_or(0, |sharing| sharing.rank);
+        let layout = Layout::new(&config.data, nodes, rank);
         let key_words = key::words(config.key);
         let stride = HEAD + key_words + layout.all_words() + usize::from(sharing.is_some());
         let shard = || Shard {
@@ -299,7 +301,7 @@ impl Table {
         self.key == config.key
             && self.shared.as_ref().map(|shared| &shared.sharing) == sharing
             && self.by_address == config.by_address
-            && format!("{:?}", self.data) == format!("{:?}", config.data)
+            && self.data == config.data
     }
 
     /// Applies a new definition whose entries the table [holds](Table::holds): `size`, `expire` and `nopurge` take

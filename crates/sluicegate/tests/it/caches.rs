@@ -28,10 +28,13 @@ impl Origin {
                     let mut client = Client::from(stream);
                     // The test ends with the proxy's connections.
                     while client.stream().peek(&mut [0]).is_ok_and(|count| count > 0) {
-                        client.read_until(b"\r\n\r\n");
+                        let request = client.read_until(b"\r\n\r\n");
                         let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+                        let request = String::from_utf8_lossy(&request).into_owned();
+                        let age = request.split_once("/age=").and_then(|(_, rest)| rest.split(' ').next());
+                        let age = age.map(|age| format!("age: {age}\r\n")).unwrap_or_default();
                         let head = format!(
-                            "HTTP/1.1 200 OK\r\ncontent-length: {size}\r\ncache-control: max-age=300\r\nx-n: {number}\r\n\r\n"
+                            "HTTP/1.1 200 OK\r\ncontent-length: {size}\r\ncache-control: max-age=300\r\n{age}x-n: {number}\r\n\r\n"
                         );
                         client.try_send(&[head.as_bytes(), &vec![b'o'; size]].concat());
                     }
@@ -114,6 +117,35 @@ fn show_cache_lists_what_haproxy_lists() {
     let (theirs, ours) = (ask(false), ask(true));
     assert_eq!(ours, theirs);
     assert_eq!(ours.1[1], "ADDRESS VARY SIZE (1 blocks), USERS EXPIRE");
+}
+
+/// A response that is some time old already when it comes, or too old.
+#[test]
+fn the_age_that_the_origin_says_counts() {
+    let ask = |ours: bool| {
+        let (origin, gate) = (Origin::start(10), Listening::new());
+        // With one thread a response is stored before the next request is read.
+        let text = format!("global\n nbthread 1\n{}", origin.listen(&gate, ""));
+        let _program: Box<dyn std::any::Any> = match ours {
+            true => Box::new(start(&text, &[&gate])),
+            false => Box::new(Haproxy::start_2_8(&text, &[&gate])),
+        };
+        let found = |age: &&str| {
+            let path = format!("/age={age}");
+            let of = || {
+                let response = Client::connect(&gate.address()).get(&path);
+                let age = response.header("age").map(|age| age.parse::<u32>().map(|seconds| seconds / 50));
+                (response.header("x-n").map(str::to_owned), age)
+            };
+            let (first, second) = (of(), of());
+            (age.to_string(), first.0 == second.0, first.1, second.1)
+        };
+        ["0", "100", "300", "400", "4294967296", "-1", "old"].iter().map(found).collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (ask(true), ask(false));
+    assert_eq!(ours, theirs);
+    let stored = |age: &str| ours.iter().any(|(of, is_stored, ..)| of == age && *is_stored);
+    assert!(stored("100") && !stored("400"), "{ours:?}");
 }
 
 /// A full cache removes what was not used for longest, and never has more than it may.

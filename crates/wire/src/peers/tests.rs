@@ -211,7 +211,8 @@ fn heads_decide_what_messages_are() {
 #[test]
 fn a_part_of_a_node_says_whose_it_is() {
     for (id, node) in [(Some(1), None), (None, Some("b"))] {
-        let part = columns::Part { id, expire_ms: 9, node, rest: b"rest" };
+        let version = id.map(|id| u64::from(id) << 40 | 7);
+        let part = columns::Part { id, expire_ms: 9, version, node, rest: b"rest" };
         let mut written = Vec::new();
         part.write(&mut written, &mut Vec::new());
         let Ok(Some((Message::Columns(kind, body), length))) = read(&written, 100) else { panic!("no part") };
@@ -236,7 +237,8 @@ fn any_bytes_are_survived() {
     definition().write(&mut valid, &mut Vec::new());
     let rest = [1, b'k', 5, 1, 1, 1, 4, 1, 2, b's', b'1', 6, 7, 1, 1, 1, 2, 2, 2];
     Update { id: Some(4), expire_ms: None, rest: &rest }.write(&mut valid, &mut Vec::new());
-    columns::Part { id: None, expire_ms: 4, node: Some("x"), rest: &rest }.write(&mut valid, &mut Vec::new());
+    columns::Part { id: None, expire_ms: 4, version: Some(3), node: Some("x"), rest: &rest }
+        .write(&mut valid, &mut Vec::new());
     let until = Instant::now() + Duration::from_millis(300);
     while Instant::now() < until {
         let mut bytes = vec![b' '; 64];

@@ -184,20 +184,8 @@ fn finish(peers: &mut Peers, local_name: &str, diagnostics: &mut Diagnostics) {
         warning.hint("name this process with 'localpeer' or '-L', or add its address to the section");
     }
     let (local, shards) = (peers.local, peers.shards);
-    if let Some(bind) = peers.bind().filter(|bind| bind.accept_proxy) {
-        diagnostics.error(bind.at.clone(), "'accept-proxy' is not supported in 'peers'");
-    }
-    for server in &peers.proxy.servers {
-        for (word, given) in [
-            ("send-proxy", server.send_proxy.is_some()),
-            ("source", server.source.is_some()),
-            ("sni", server.tls.as_ref().is_some_and(|tls| tls.sni.is_some())),
-        ] {
-            if given {
-                let message = format!("'{word}' of peer '{}' is not supported", server.name);
-                diagnostics.error(server.at.clone(), message);
-            }
-        }
+    for server in peers.proxy.servers.iter().filter(|server| server.tls.as_ref().is_some_and(|tls| tls.sni.is_some())) {
+        diagnostics.error(server.at.clone(), format!("'sni' of peer '{}' is not supported", server.name));
     }
     let listens_with_tls = peers.bind().map(|bind| bind.tls.is_some());
     for (index, server) in peers.proxy.servers.iter_mut().enumerate() {

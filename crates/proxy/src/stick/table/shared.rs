@@ -18,7 +18,7 @@ use sluicegate_wire::peers::Value;
 use tokio::sync::Notify;
 
 use super::{EXPIRE, FREE, HEAD, REFS, Shard, Table};
-use crate::stick::row::{Row, is_summed};
+use crate::stick::row::{Row, is_summed, is_tag};
 use crate::stick::{Key, for_peer, now_ms, set_rate_parts};
 
 /// The number of an entry that has changed since changes were numbered.
@@ -56,8 +56,12 @@ impl Wake {
 pub(crate) struct Sharing {
     /// Wakes the exchange of its section.
     pub(crate) wake: Arc<Wake>,
+    /// Whether values are sums over the nodes.
+    pub(crate) aggregate: bool,
     /// The other nodes, in a table with `aggregate`; their parts have these numbers.
     pub(crate) nodes: Arc<[Arc<str>]>,
+    /// This node's rank among all of them.
+    pub(crate) rank: u8,
     /// The number of parts into which keys are divided (`shards`); 0: they are not.
     pub(crate) shards: u32,
 }
@@ -77,7 +81,10 @@ impl Sharing {
 
 impl PartialEq for Sharing {
     fn eq(&self, other: &Sharing) -> bool {
-        Arc::ptr_eq(&self.wake, &other.wake) && self.nodes == other.nodes && self.shards == other.shards
+        Arc::ptr_eq(&self.wake, &other.wake)
+            && self.nodes == other.nodes
+            && self.rank == other.rank
+            && self.shards == other.shards
     }
 }
 
@@ -124,6 +131,8 @@ pub(crate) struct Learned<'a> {
     pub(crate) node: Option<usize>,
     /// The time until the entry expires, if the peer says so.
     pub(crate) expire_ms: Option<u32>,
+    /// The version of its tags, of which the greatest wins; `None`: a program has set them that knows none.
+    pub(crate) version: Option<u64>,
     /// Values below this node's own ones are not taken over: they are its own, as others remember them.
     pub(crate) is_own: bool,
     /// A change of the sum is a change of this node: there are peers that are sent sums.
@@ -338,10 +347,21 @@ impl Table {
                 return;
             }
             let mut row = table.row(shard, entry, now);
-            let mut is_changed = false;
+            let takes_tags = learned.version.zip(row.tag_version()).is_none_or(|(given, own)| given > own);
+            let (mut is_changed, mut is_tagged) = (false, false);
             for (place, value) in learned.places.iter().zip(learned.values) {
                 let Some((kind, element)) = *place else { continue };
-                is_changed |= row.learn(kind, element, learned, value, name) && is_summed(kind);
+                if !takes_tags && is_tag(kind) {
+                    continue;
+                }
+                let is_other = row.learn(kind, element, learned, value, name);
+                is_changed |= is_other && is_summed(kind);
+                is_tagged |= is_other && is_tag(kind);
+            }
+            match learned.version {
+                Some(version) if takes_tags => row.set_tag_version(version),
+                None if is_tagged => row.renew_tag_version(),
+                _ => {}
             }
             if is_restored {
                 shard.words_mut(entry)[last] = 0;

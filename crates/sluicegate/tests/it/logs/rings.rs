@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use sluicegate_testkit::{Client, Haproxy, PATIENCE, wait_for};
+use sluicegate_testkit::{Certificates, Client, Haproxy, PATIENCE, wait_for};
 
-use super::{Collector, Runner, exactly, line, ours, theirs};
+use super::{Collector, Runner, Target, exactly, line, ours, theirs};
 
 const PROXY: &str = "defaults\n mode http\n timeout client 60s\nfrontend f\n bind FRONT\n log ring@r local0\n log-format \"%HU %ST\"\n \
                      http-request return status 200\n";
@@ -126,6 +126,35 @@ fn servers_get_every_message_in_their_protocol() {
         runner.get(&["/one", "/two"]);
         assert_eq!([line(&mut a), line(&mut a)], ["/one 200\n", "/two 200\n"]);
         assert_eq!(exactly(&mut b, 20), "8 /one 2008 /two 200");
+    }
+}
+
+/// A ring's servers that are `log-forward` sections, over TLS: each program as either.
+#[test]
+fn rings_send_to_forwarders_over_tls() {
+    let certificates = Certificates::new();
+    std::fs::write(certificates.path("here.pem"), certificates.pem("here")).expect("writable");
+    let files = certificates.directory().display();
+    let targets = [Target::new(), Target::new()];
+    let receiver = |target: &Target| {
+        format!(
+            "global\n nbthread 1\n stats socket PLACE level admin\nlog-forward f\n bind FRONT ssl crt {files}/here.pem\n log {} \
+             format raw local3\n",
+            target.address()
+        )
+    };
+    let receivers = [ours(&receiver(&targets[0])), theirs(&receiver(&targets[1]), Haproxy::start_2_8)];
+    let server = |receiver: &Runner| {
+        let address = receiver.front.address();
+        format!(" server {} {address} ssl verify required ca-file {files}/ca.crt\n", address.replace(':', "-"))
+    };
+    let servers: String = receivers.iter().map(server).collect();
+    let sender = text(&format!(" format rfc5424\n timeout connect 60s\n timeout server 60s\n{servers}"));
+    for (sender, path) in [(ours(&sender), "/ours"), (theirs(&sender, Haproxy::start_2_8), "/theirs")] {
+        sender.get(&[path]);
+        let [message, same] = targets.each_ref().map(Target::receive);
+        assert!(message.trim_end().ends_with(&format!("{path} 200")), "{message}");
+        assert_eq!(message, same);
     }
 }
 

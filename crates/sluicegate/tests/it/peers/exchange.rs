@@ -2,7 +2,7 @@
 
 use sluicegate_testkit::{Listening, wait_for};
 
-use super::{Cluster, Haproxy26, Haproxy28, Kind, Ours};
+use super::{Cluster, Haproxy26, Haproxy28, Kind, Ours, has};
 
 /// A table for each type of keys, and data of every kind that 2.6 knows.
 const TABLES: &str = "peers mates
@@ -14,6 +14,8 @@ backend numbers
  stick-table type integer size 1k expire 10m store gpc0,gpc0_rate(1h),gpc1_rate(1h),conn_rate(1h),sess_rate(1h),http_req_rate(1h),http_err_rate(1h),http_fail_rate(1h),bytes_in_rate(1h),bytes_out_rate(1h) peers mates
 backend texts
  stick-table type string len 20 size 1k expire 10m store gpc0,gpc_rate(2,1h) peers mates
+backend arrays
+ stick-table type string len 20 size 1k expire 10m store gpt(3),gpc(2),gpc_rate(2,1h) peers mates
 backend bytes
  stick-table type binary len 8 size 1k expire 10m store http_req_cnt peers mates
 backend servers
@@ -24,9 +26,25 @@ backend servers
 frontend web
  bind @GATE@
  http-request track-sc0 path,sha1 table bytes if { path_beg /bytes }
+ http-request track-sc1 path table arrays if { path_beg /arrays }
+ http-request sc-inc-gpc(1,1) if { path_beg /arrays }
+ http-request sc-set-gpt(2,1) 77 if { path_beg /arrays }
  use_backend servers if { path_beg /server }
  http-request return status 200 unless { path_beg /server }
 ";
+
+/// The rates that are set in `numbers`.
+const RATES: [&str; 9] = [
+    "http_req_rate",
+    "bytes_in_rate",
+    "bytes_out_rate",
+    "conn_rate",
+    "sess_rate",
+    "http_err_rate",
+    "http_fail_rate",
+    "gpc0_rate",
+    "gpc1_rate",
+];
 
 /// Returns the tables with an address of the frontend that a server can have.
 fn tables(port: u16) -> String {
@@ -51,9 +69,14 @@ fn fill(node: &super::Node, tag: u32) {
     node.set(
         "numbers",
         &format!("{}", 70_000 + tag),
-        &format!("data.gpc0 {} data.http_req_rate {} data.bytes_in_rate {}", count(1), count(2), count(3)),
+        &RATES.iter().zip(2..).fold(format!("data.gpc0 {}", count(1)), |line, (rate, number)| {
+            format!("{line} data.{rate} {}", count(number))
+        }),
     );
     node.set("texts", &format!("key-{tag}"), &format!("data.gpc0 {}", count(1)));
+    for _ in 0..2 {
+        assert_eq!(node.get(&format!("/arrays/{tag}")), 200);
+    }
     assert_eq!(node.get(&format!("/bytes/{tag}")), 200);
     assert_eq!(node.get(&format!("/server/{tag}")), 200);
 }
@@ -78,10 +101,15 @@ fn wait_for_all(node: &super::Node, tag: u32, filled: &super::Node) {
     node.wait_for_entry("ips", &ip, &expected);
     let large = (1_u64 << 40) + u64::from(tag);
     node.wait_for_entry("ips6", &format!("2001:db8::{tag}"), &format!("bytes_in_cnt={large} bytes_out_cnt={tag}"));
-    let expected = format!("gpc0={} http_req_rate(3600000)={}", count(1), count(2));
+    let expected = RATES
+        .iter()
+        .zip(2..)
+        .fold(format!("gpc0={}", count(1)), |line, (rate, number)| format!("{line} {rate}(3600000)={}", count(number)));
     node.wait_for_entry("numbers", &format!("{}", 70_000 + tag), &expected);
     node.wait_for_entry("texts", &format!("key-{tag}"), &format!("gpc0={}", count(1)));
-    for table in ["bytes", "servers"] {
+    let arrays = filled.entry("arrays", &format!("/arrays/{tag}")).unwrap_or_default();
+    assert!(has(&arrays, "gpt0=0 gpt1=0 gpt2=77 gpc0=0 gpc1=2"), "{arrays}");
+    for table in ["arrays", "bytes", "servers"] {
         let entries = filled.entries(table);
         assert!(!entries.is_empty(), "{table}");
         wait_for(&format!("{table} at {}", node.name), || {
@@ -197,25 +225,27 @@ fn tables_with_other_keys_are_ignored() {
     }
 }
 
-/// Connections with TLS in both directions.
+/// Connections with TLS in both directions, behind the header of the PROXY protocol and from an address of their own.
 #[test]
 fn peers_exchange_over_tls() {
     let certificates = sluicegate_testkit::Certificates::new();
     std::fs::write(certificates.path("here.pem"), certificates.pem("here")).expect("writable");
     let files = certificates.directory().to_str().expect("UTF-8").to_owned();
-    for other in [Ours, Haproxy28] {
+    for (other, header) in [(Ours, "send-proxy"), (Haproxy28, "send-proxy-v2")] {
         let mut cluster = Cluster::new(&["a", "b"], "");
         cluster.peer = "server @NAME@ 127.0.0.1:@PORT@";
         let (names, ports) = (["a", "b"], cluster.ports.clone());
         let section = |own: &str| {
             let lines = names.map(|name| match name == own {
-                true => format!(" bind 127.0.0.1:{} ssl crt {files}/here.pem\n server {name}\n", ports[name]),
+                true => {
+                    format!(" bind 127.0.0.1:{} accept-proxy ssl crt {files}/here.pem\n server {name}\n", ports[name])
+                }
                 false => format!(" server {name} 127.0.0.1:{}\n", ports[name]),
             });
             let lines = lines.concat();
             format!(
-                "peers mates\n default-server ssl ca-file {files}/ca.crt verify required\n{lines} table t type ip size 10 \
-                 store gpc0\nfrontend f\n bind @GATE@\n"
+                "peers mates\n default-server ssl ca-file {files}/ca.crt verify required {header} source 127.0.0.9\n{lines} \
+                 table t type ip size 10 store gpc0\nfrontend f\n bind @GATE@\n"
             )
         };
         cluster.sections = section("a");
@@ -227,7 +257,8 @@ fn peers_exchange_over_tls() {
         b.wait_for_entry("mates/t", "10.0.0.1", "gpc0=1");
         b.set("mates/t", "10.0.0.2", "data.gpc0 2");
         a.wait_for_entry("mates/t", "10.0.0.2", "gpc0=2");
-        assert!(a.peer("b").contains("xprt=SSL"), "{}", a.peer("b"));
+        let found = a.peer("b");
+        assert!(found.contains("xprt=SSL") && found.contains("127.0.0.9:"), "{found}");
     }
 }
 

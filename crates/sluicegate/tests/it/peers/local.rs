@@ -78,7 +78,8 @@ fn a_soft_stop_without_a_successor_ends() {
     assert_eq!(node.program.wait(), 0);
 }
 
-/// A reload keeps tables and connections; a changed section connects again, and its tables stay.
+/// A reload keeps tables and connections; a changed section connects again, and its tables stay. So do the entries of a
+/// table that is shared with nobody any more, and shared again.
 #[test]
 fn a_reload_keeps_tables_and_connections() {
     let cluster = Cluster::new(&["a", "b"], SECTIONS);
@@ -101,10 +102,8 @@ fn a_reload_keeps_tables_and_connections() {
     assert_eq!(connection(&a.peer("b")), before, "the same connection");
     a.wait_for_entry("mates/t", "x", "gpc0=1");
     // Another table makes the section another one.
-    let more = Cluster {
-        sections: format!("{SECTIONS}backend u\n stick-table type ip size 10 store gpc0 peers mates\n"),
-        ..cluster
-    };
+    let with = |peers: &str| format!("{SECTIONS}backend u\n stick-table type ip size 10 store gpc0{peers}\n");
+    let mut more = Cluster { sections: with(" peers mates"), ..cluster };
     more.write("a", "", &a.gate);
     reload();
     a.wait_for_peer("b");
@@ -113,6 +112,13 @@ fn a_reload_keeps_tables_and_connections() {
     b.wait_for_entry("mates/t", "y", "gpc0=2");
     b.set("mates/t", "z", "data.gpc0 3");
     a.wait_for_entry("mates/t", "z", "gpc0=3");
+    a.set("u", "10.0.0.1", "data.gpc0 4");
+    for peers in ["", " peers mates"] {
+        more.sections = with(peers);
+        more.write("a", "", &a.gate);
+        reload();
+        a.wait_for_entry("u", "10.0.0.1", "gpc0=4");
+    }
 }
 
 /// A state file is loaded first; entries that a peer has used later replace its entries.

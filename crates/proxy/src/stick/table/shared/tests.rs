@@ -7,9 +7,18 @@ use super::*;
 use crate::sample::Value as SampleValue;
 
 fn table(size: u32, data: &[(DataKind, u32)], nodes: &[&str]) -> Table {
+    Table::with(&definition(size, data, nodes), Some(sharing(nodes)))
+}
+
+fn sharing(nodes: &[&str]) -> Sharing {
+    let others = nodes.iter().map(|node| Arc::from(*node)).collect();
+    Sharing { wake: Arc::default(), aggregate: !nodes.is_empty(), nodes: others, rank: 1, shards: 0 }
+}
+
+fn definition(size: u32, data: &[(DataKind, u32)], nodes: &[&str]) -> StickTable {
     let datum =
         |(kind, period_ms): &(DataKind, u32)| TableData { kind: *kind, period_ms: *period_ms, elements: 1, block: 1 };
-    let config = StickTable {
+    StickTable {
         name: "t".into(),
         key: TableKey::Integer,
         size,
@@ -23,9 +32,7 @@ fn table(size: u32, data: &[(DataKind, u32)], nodes: &[&str]) -> Table {
         write_to: None,
         data: data.iter().map(datum).collect(),
         at: Position { file: "".into(), line: 0, column: 0 },
-    };
-    let nodes = nodes.iter().map(|node| Arc::from(*node)).collect();
-    Table::with(&config, Some(Sharing { wake: Arc::default(), nodes, shards: 0 }))
+    }
 }
 
 fn key(number: i64) -> Key {
@@ -123,6 +130,7 @@ const PLAIN: Learned<'_> = Learned {
     values: &[],
     node: None,
     expire_ms: None,
+    version: None,
     is_own: false,
     passes_on: false,
     is_of_many: false,
@@ -198,4 +206,45 @@ fn parts_of_nodes_are_summed_and_repeating_one_changes_nothing() {
         let found = table.change(&key(1), |row| row.words_of(DataKind::Gpc0, 0, None).unwrap()[0]);
         assert_eq!(found, Some(own));
     }
+}
+
+#[test]
+fn a_table_that_other_nodes_share_from_now_on_has_the_entries_of_the_one_before() {
+    let kinds = [DataKind::ConnCur, DataKind::Gpc0, DataKind::Gpt0, DataKind::HttpReqRate].map(|kind| (kind, 10_000));
+    let before = Arc::new(table(10_000, &kinds, &["b", "c"]));
+    for number in 0..1_000 {
+        count(&before, number);
+    }
+    let (rate, kinds_of_part) = (Rate { age_ms: 0, current: 5, previous: 0 }, [DataKind::Gpc0, DataKind::HttpReqRate]);
+    for node in [0, 1] {
+        let values = [Value::Number(10 + node as u64), Value::Rate(rate)];
+        learn(&before, 7, &values, &kinds_of_part, Learned { node: Some(node), ..PLAIN });
+    }
+    before.change(&key(7), |row| row.set(DataKind::Gpt0, 0, 3)).unwrap();
+    let (_held, _) = before.track(&key(7), |row| row.add(DataKind::ConnCur, 0, 1)).unwrap();
+    let get = |table: &Table, kind| table.read(&key(7), |row, _| row.get(kind, 0)).unwrap().unwrap();
+    let values = |table: &Table| kinds.map(|(kind, _)| get(table, kind));
+    assert_eq!(values(&before), [1, 22, 3, 10]);
+    // `c` stays, `b` goes and `d` comes.
+    let after = table(10_000, &kinds, &["d", "c"]);
+    assert!(after.succeed(&before));
+    assert_eq!((after.len(), values(&after)), (1_000, [0, 12, 3, 5]));
+    let version = |table: &Table| table.change(&key(7), |row| row.tag_version()).flatten();
+    assert!(version(&before).is_some_and(|version| version > 0) && version(&after) == version(&before));
+    // A peer that asks for all is sent them.
+    let mut copied = 0;
+    after.entries_from((0, 0), &mut Changed::default(), |_| {
+        copied += 1;
+        true
+    });
+    assert_eq!(copied, 1_000);
+    // A table of one node becomes one of several, and the reverse.
+    let alone = Table::with(&definition(10_000, &kinds, &[]), None);
+    assert!(alone.succeed(&after));
+    assert_eq!(values(&alone), [0, 1, 3, 0]);
+    let again = table(10_000, &kinds, &["b"]);
+    assert!(again.succeed(&alone));
+    assert_eq!((again.len(), values(&again)), (1_000, [0, 1, 3, 0]));
+    // What nodes have told each other is no part of one.
+    assert!(!table(10_000, &kinds, &[]).succeed(&again) && !table(10_000, &kinds[1..], &["b"]).succeed(&again));
 }
