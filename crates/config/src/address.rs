@@ -44,7 +44,16 @@ enum Prefixed<'a> {
 }
 
 /// HAProxy's prefixes that are not supported yet.
-const LATER: &[&str] = &["udp", "udp4", "udp6", "sockpair", "mptcp", "mptcp4", "mptcp6", "ring"];
+const LATER: &[&str] = &["udp", "udp4", "udp6", "sockpair", "ring"];
+
+/// Prefixes of addresses of MPTCP, and those of the same addresses for TCP.
+const MULTIPATH: [(&str, &str); 3] = [("mptcp@", "tcp@"), ("mptcp4@", "tcp4@"), ("mptcp6@", "tcp6@")];
+
+/// Returns the address as one of TCP, if it is one of MPTCP.
+fn multipath(text: &str) -> Option<String> {
+    let (rest, prefix) = MULTIPATH.iter().find_map(|(of, by)| Some((text.strip_prefix(of)?, by)))?;
+    Some(format!("{prefix}{rest}"))
+}
 
 fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
     if text.starts_with('/') {
@@ -140,12 +149,21 @@ fn abstract_name(name: &str, is_exact: bool, offset: usize) -> Result<AbstractNa
     Ok(AbstractName { name: name.to_owned(), is_exact })
 }
 
+/// Returns whether the addresses of a `bind` line are of MPTCP.
+pub(crate) fn is_multipath(text: &str) -> bool {
+    multipath(text).is_some()
+}
+
 /// Parses the addresses of `bind`: separated by commas, with port ranges expanded.
 pub(crate) fn bind(text: &str) -> Result<Vec<BindAddress>, AddressError> {
     let mut found = Vec::new();
     let mut offset = 0;
     for one in text.split(',') {
-        bind_one(one, offset, &mut found)?;
+        let by_tcp = multipath(one);
+        if is_multipath(text) != by_tcp.is_some() {
+            return fail(offset, "addresses of MPTCP and others on one line", Some("write a line for each"));
+        }
+        bind_one(by_tcp.as_deref().unwrap_or(one), offset, &mut found)?;
         if found.len() > limits::BIND_ADDRESSES {
             return fail(offset, "too many addresses on one 'bind' line", None);
         }
@@ -299,15 +317,27 @@ pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError>
 const DATAGRAMS: [(&str, &str); 5] =
     [("udp@", "ip@"), ("udp4@", "ipv4@"), ("udp6@", "ipv6@"), ("dgram+ipv4@", "ipv4@"), ("dgram+ipv6@", "ipv6@")];
 
-/// Parses the address of `server`, and whether it gets datagrams.
-pub(crate) fn server_or_datagram(text: &str) -> Result<(ServerAddress, bool), AddressError> {
+/// How a server is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Stream,
+    /// A stream by MPTCP.
+    Multipath,
+    Datagram,
+}
+
+/// Parses the address of a `server` line with its prefix.
+pub(crate) fn server_line(text: &str) -> Result<(ServerAddress, Transport), AddressError> {
     if text.starts_with("rhttp@") {
         // As in HAProxy, whatever follows has no meaning.
-        return Ok((ServerAddress::Reverse, false));
+        return Ok((ServerAddress::Reverse, Transport::Stream));
     }
     match DATAGRAMS.iter().find_map(|(prefix, family)| Some((*family, text.strip_prefix(prefix)?))) {
-        Some((family, rest)) => Ok((server(&format!("{family}{rest}"))?, true)),
-        None => Ok((server(text)?, false)),
+        Some((family, rest)) => Ok((server(&format!("{family}{rest}"))?, Transport::Datagram)),
+        None => match multipath(text) {
+            Some(by_tcp) => Ok((server(&by_tcp)?, Transport::Multipath)),
+            None => Ok((server(text)?, Transport::Stream)),
+        },
     }
 }
 
@@ -326,8 +356,9 @@ mod tests {
 
     #[track_caller]
     fn check_server(text: &str, expected: &str) {
-        let found = match server(text) {
-            Ok(address) => format!("{address:?}"),
+        let found = match server_line(text) {
+            Ok((address, Transport::Stream)) => format!("{address:?}"),
+            Ok((address, transport)) => format!("{address:?} {transport:?}"),
             Err(error) => format!("{}: {}", error.offset, error.message),
         };
         assert_eq!(found, expected, "{text}");
@@ -373,6 +404,9 @@ mod tests {
         check_server("10.0.0.1:+1000", "Inet(10.0.0.1, Offset(1000))");
         check_server("[::1]:80", "Inet(::1, Fixed(80))");
         check_server("app.example.com:80", "Name(\"app.example.com\", Fixed(80))");
+        check_server("mptcp@app:80", "Name(\"app\", Fixed(80)) Multipath");
+        check_server("mptcp6@[::1]:80", "Inet(::1, Fixed(80)) Multipath");
+        check_server("mptcp4@[::1]:80", "0: invalid address: '[::1]' in 'tcp4@[::1]:80'");
         check_server("ipv4@app:80", "Name(\"app\", Fixed(80))");
         check_server(":80", "Inet(0.0.0.0, Fixed(80))");
         check_server("*:80", "Inet(0.0.0.0, Fixed(80))");

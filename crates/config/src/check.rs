@@ -6,8 +6,8 @@ use crate::catalogue::FetchRow;
 use crate::diagnostic::Diagnostics;
 use crate::format;
 use crate::model::{
-    AclRef, Action, BackendName, Balance, BandwidthLimit, CheckProtocol, Config, DataKind, Filter, HashKey, LogLine,
-    Mode, Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
+    AclRef, Action, BackendName, Balance, BandwidthLimit, Config, DataKind, Filter, HashKey, LogLine, Mode, Position,
+    Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
 };
 use crate::reverse;
 use crate::suggest;
@@ -372,19 +372,19 @@ fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         Proto::H1 => "h1",
         Proto::H2 => "h2",
         Proto::Fcgi => "fcgi",
+        Proto::Spop => "spop",
         Proto::Raw => "none",
     };
-    let http = proxy.mode == Mode::Http;
+    let mode = proxy.mode;
     for bind in &proxy.binds {
-        if let Some(proto) = bind.proto.filter(|proto| !proto.fits(http) || *proto == Proto::Fcgi) {
+        if let Some(proto) = bind.proto.filter(|proto| !proto.fits(mode) || *proto == Proto::Fcgi) {
             let message = format!("{kind} '{}' : MUX protocol '{}' is not usable for 'bind'", proxy.name, named(proto));
             diagnostics.error(bind.at.clone(), message);
         }
     }
-    let sequence = proxy.health.sequence.as_ref();
-    let http_check = sequence.is_some_and(|sequence| sequence.protocol == CheckProtocol::Http);
+    let sequence = proxy.health.sequence.as_deref();
     for server in &mut proxy.servers {
-        if let Some(proto) = server.proto.filter(|proto| !proto.fits(http)) {
+        if let Some(proto) = server.proto.filter(|proto| !proto.fits(mode)) {
             let message = format!(
                 "{kind} '{}' : MUX protocol '{}' is not usable for server '{}'",
                 proxy.name,
@@ -395,8 +395,8 @@ fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         }
         let Some(check) = &mut server.check else { continue };
         match check.tls.proto {
-            None => check.tls.proto = server.proto.filter(|proto| proto.fits(http_check)),
-            Some(proto) if proto.fits(http_check) => {}
+            None => check.tls.proto = server.proto.filter(|proto| proto.fits_checks(sequence)),
+            Some(proto) if proto.fits_checks(sequence) => {}
             Some(_) => {
                 let message = format!(
                     "{kind} '{}': server '{}' uses an incompatible MUX protocol for the selected check type",

@@ -76,10 +76,6 @@ fn check_server(proxy: &Proxy, server: &Server) -> Result<(), String> {
             proxy.name
         ));
     }
-    if server.check.is_some() {
-        let hint = "checks over attached connections are not supported yet";
-        return Err(format!("'server {}/{name}' : 'check' with 'rhttp@': {hint}", proxy.name));
-    }
     Ok(())
 }
 

@@ -1,4 +1,6 @@
-//! FastCGI: what the rules of an application have set for a request; `mux::fcgi` renders it.
+//! FastCGI: what the rules of an application have set for a request, and the record of its parameters.
+
+pub(crate) mod params;
 
 use std::collections::BTreeMap;
 

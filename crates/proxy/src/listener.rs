@@ -176,6 +176,7 @@ fn listen_for(
         datagram: bind.datagram,
         v6only: bind.v6only,
         transparent: bind.tcp.transparent,
+        multipath: bind.tcp.multipath,
         namespace: bind.tcp.namespace.as_ref().map(|namespace| &*namespace.name),
         shared: bind.tcp.shares_port,
         exclusive,

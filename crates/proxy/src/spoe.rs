@@ -12,6 +12,8 @@ use sluicegate_config::model::ProxyId;
 use sluicegate_wire::spop::Messages;
 use smallvec::SmallVec;
 
+use crate::sample::Variables;
+
 /// The part of a connection's status in the status of a failed exchange (HAProxy's SPOE.txt, section 2.3).
 pub(crate) const OF_CONNECTION: u64 = 256;
 
@@ -36,8 +38,8 @@ pub(crate) type Exchange = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// A worker that sends messages to agents.
 pub(crate) trait Agents {
-    /// Sends messages to an agent of an engine.
-    fn ask(self: Rc<Self>, engine: Arc<Engine>, messages: Messages) -> Exchange;
+    /// Sends messages to an agent of an engine. `parent` are the variables of the stream that they belong to.
+    fn ask(self: Rc<Self>, engine: Arc<Engine>, messages: Messages, parent: &Variables) -> Exchange;
 }
 
 /// A stream's state of its engines.
@@ -46,6 +48,8 @@ pub struct StreamSpoe {
     engines: SmallVec<[StreamEngine; 1]>,
     /// Messages that are being written.
     pub(crate) messages: Messages,
+    /// The engine whose messages to an agent this stream carries.
+    pub(crate) carried: Option<Arc<Engine>>,
 }
 
 /// An engine's work on a stream.
@@ -61,7 +65,7 @@ pub(crate) struct StreamEngine {
 impl StreamSpoe {
     /// Returns the state of a stream without exchanges so far.
     pub(crate) fn new(agents: Rc<dyn Agents>) -> StreamSpoe {
-        StreamSpoe { agents, engines: SmallVec::new(), messages: Messages::default() }
+        StreamSpoe { agents, engines: SmallVec::new(), messages: Messages::default(), carried: None }
     }
 
     /// Returns an engine's work on the stream.

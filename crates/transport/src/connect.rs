@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use socket2::{Domain, Type};
+use socket2::{Domain, Protocol, Type};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::{Namespace, Socket, SocketOptions};
@@ -74,9 +74,11 @@ impl Origin<'_> {
     /// Returns a socket with the options, which is neither bound nor connected.
     fn socket(&self, address: SocketAddr) -> io::Result<socket2::Socket> {
         let domain = Domain::for_address(address);
+        let protocol = self.options.multipath.then_some(Protocol::MPTCP);
+        let make = || socket2::Socket::new(domain, Type::STREAM, protocol);
         let socket = match self.namespace {
-            Some(namespace) => namespace.socket(domain)?,
-            None => socket2::Socket::new(domain, Type::STREAM, None)?,
+            Some(namespace) => namespace.within(make)?,
+            None => make()?,
         };
         socket.set_nonblocking(true)?;
         self.options.apply(&socket)?;

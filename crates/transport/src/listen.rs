@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 /// Options of a TCP socket that are set before it is bound.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,6 +14,8 @@ pub struct TcpOptions {
     pub v6only: Option<bool>,
     /// Whether the address may belong to another machine.
     pub is_transparent: bool,
+    /// Whether connections may be of MPTCP.
+    pub is_multipath: bool,
     /// Whether other sockets may be bound to the address and share its connections.
     pub is_shared: bool,
 }
@@ -48,7 +50,8 @@ pub struct UnixFile {
 /// # Errors
 /// The kernel's.
 pub fn bind_tcp(address: SocketAddr, options: TcpOptions) -> io::Result<OwnedFd> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    let protocol = options.is_multipath.then_some(Protocol::MPTCP);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, protocol)?;
     bind(&socket, address, options)?;
     Ok(socket.into())
 }

@@ -21,6 +21,8 @@ pub struct SocketOptions {
     pub user_timeout: Option<Duration>,
     /// Whether the first data leaves with the first packet, so that nothing is sent before there is data.
     pub fast_open: bool,
+    /// Whether the connection is made by MPTCP.
+    pub multipath: bool,
 }
 
 impl SocketOptions {

@@ -114,6 +114,8 @@ fetches! {
      4 (default) or 7."),
     row(&["nbproc"], Fetch::Nbproc, &[], 0, O::Int, NOTHING, "The number of serving processes: always 1."),
     row(&["proc"], Fetch::Proc, &[], 0, O::Int, NOTHING, "The number of this process: always 1."),
+    row(&["term_events"], Fetch::TermEvents, &[], 0, O::Str, NOTHING, "'-', as in HAProxy where the events of \
+     termination of connections and streams are not recorded: they are not here."),
     row(&["thread"], Fetch::Thread, &[], 0, O::Int, NOTHING, "The number of the worker that serves this connection, \
      from 0."),
     row(&["stopping"], Fetch::Stopping, &[], 0, O::Bool, NOTHING, "True while the process is stopping."),
@@ -131,6 +133,8 @@ fetches! {
      default."),
     row(&["unique-id"], Fetch::UniqueId, &[], 0, O::Str, NOTHING, "The request's unique id by unique-id-format; no \
      result without one."),
+    row(&["spoe.engine-id"], Fetch::SpoeEngineId, &[], 0, O::Str, NOTHING, "The identifier of the engine whose messages \
+     are sent to a server of this backend ('mode spop'); no result elsewhere."),
     row(&["txn.sess_term_state"], Fetch::SessTermState, &[], 0, O::Str, NOTHING, "The termination state of the stream \
      so far, the two characters of %ts."),
     row(&["txn.status"], Fetch::TxnStatus, &[], 0, O::Int, RESPONSE_KEPT, "The status sent to the client."),

@@ -11,8 +11,7 @@ pub const SECTIONS: &[&str] = &[
 /// Keywords of `global`.
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
-    "51degrees-data-file", "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "oqs",
-    "tune.fail-alloc", "wurfl-data-file",
+    "51degrees-data-file", "deviceatlas-json-file", "deviceatlas-log-level", "oqs", "wurfl-data-file",
 ];
 
 /// Keywords of `global` that came after HAProxy 3.2.
@@ -48,7 +47,7 @@ pub const REMOVED_GLOBAL: &[&str] = &["debug", "nosepoll", "stats bind-process",
 
 /// Options of `bind`.
 #[rustfmt::skip]
-pub const BIND_OPTIONS: &[&str] = &["ocsp-update", "quic-cc-algo", "quic-force-retry", "quic-socket"];
+pub const BIND_OPTIONS: &[&str] = &["quic-cc-algo", "quic-force-retry", "quic-socket"];
 
 /// Options of `bind` that came after HAProxy 3.2.
 #[rustfmt::skip]
@@ -57,7 +56,6 @@ pub const NEWER_BIND_OPTIONS: &[&str] = &["cc", "ech", "force-strict-sni", "ktls
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
-    "check-pool-conn-name", "check-reuse-pool", "no-check-reuse-pool", "usesrc",
 ];
 
 /// Options of `server` that came after HAProxy 3.2.
@@ -87,8 +85,7 @@ pub const FETCHES: &[&str] = &[
     "bs.debug_str", "fs.debug_str", "internal.htx.data", "internal.htx.free",
     "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size",
     "internal.htx.used", "internal.htx_blk.data", "internal.htx_blk.hdrname", "internal.htx_blk.hdrval",
-    "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type", "spoe.engine-id",
-    "term_events",
+    "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type",
 ];
 
 /// Sample fetches that came after HAProxy 3.2.

@@ -301,7 +301,10 @@ impl ExpressionReader<'_> {
             return Err(Problem::new(0, "a sample fetch is missing"));
         }
         if is_known(known::FETCHES, name) {
-            return Err(Problem::new(0, format!("sample fetch '{name}' is not supported yet")));
+            let problem = Problem::new(0, format!("sample fetch '{name}' is not supported yet"));
+            return Err(
+                problem.hint(Some("it shows HAProxy's own structures in memory, which do not exist here".to_owned()))
+            );
         }
         if is_known(known::NEWER_FETCHES, name) {
             return Err(Problem::new(0, format!("sample fetch '{name}' is newer than HAProxy 3.2")));
@@ -697,20 +700,12 @@ fn arguments(text: &str, start: usize, found: &mut Vec<(usize, Vec<u8>)>) -> Res
     }
 }
 
-const SCOPES: [(&str, VarScope); 6] = [
-    ("proc", VarScope::Proc),
-    ("sess", VarScope::Sess),
-    ("txn", VarScope::Txn),
-    ("req", VarScope::Req),
-    ("res", VarScope::Res),
-    ("check", VarScope::Check),
-];
-
 /// Reads `scope.name`.
 pub(crate) fn variable(text: &str) -> Result<VarName, (String, Option<String>)> {
     let (scope, name) = text.split_once('.').unwrap_or((text, ""));
-    let Some((_, scope)) = SCOPES.iter().find(|(word, _)| *word == scope) else {
-        let hint = "a variable starts with its scope: 'proc.', 'sess.', 'txn.', 'req.', 'res.' or 'check.'";
+    let Some(scope) = VarScope::named(scope) else {
+        let hint = "a variable starts with its scope: 'proc.', 'sess.', 'txn.', 'req.', 'res.' or 'check.', or that of a \
+                    parent stream: 'psess.', 'ptxn.', 'preq.' or 'pres.'";
         return Err((format!("invalid variable name '{text}'"), Some(hint.to_owned())));
     };
     if let Some(bad) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))) {
@@ -720,7 +715,7 @@ pub(crate) fn variable(text: &str) -> Result<VarName, (String, Option<String>)> 
     if name.is_empty() {
         return Err((format!("variable '{text}' has a scope but no name"), None));
     }
-    Ok(VarName { scope: *scope, name: name.into() })
+    Ok(VarName { scope, name: name.into() })
 }
 
 /// `scope.name[,condition…]` of what sets variables.
@@ -823,7 +818,7 @@ mod tests {
         let place = Place::HttpRequest;
         refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
         refused(place, "path_beg", "is written 'path -m beg'");
-        refused(place, "term_events", "'term_events' is not supported yet");
+        refused(place, "fs.debug_str", "'fs.debug_str' is not supported yet");
         refused(place, "srv_bytes_in", "'srv_bytes_in' is newer than HAProxy 3.2");
         refused(place, "src_conn_cnt(t)", "unable to find table 't'");
         refused(place, "uuid(5)", "versions 4 and 7");

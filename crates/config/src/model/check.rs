@@ -57,6 +57,19 @@ pub struct CheckSequence {
     pub steps: Vec<CheckStep>,
 }
 
+impl CheckSequence {
+    /// Returns whether its steps are requests of HTTP.
+    pub fn is_http(&self) -> bool {
+        self.protocol == CheckProtocol::Http
+    }
+
+    /// Returns whether it exchanges hellos with an agent.
+    pub(crate) fn is_spop(&self) -> bool {
+        let is_hello = |step: &CheckStep| matches!(&step.kind, CheckStepKind::Expect(expect) if matches!(expect.what, Expected::SpopHello));
+        self.steps.iter().any(is_hello)
+    }
+}
+
 /// The protocol of a sequence's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckProtocol {

@@ -259,6 +259,8 @@ pub struct Global {
     pub no_reuse_port: bool,
     /// `no-quic`.
     pub no_quic: bool,
+    /// `dns-accept-family`.
+    pub dns_families: DnsFamilies,
     /// `h1-accept-payload-with-any-method`.
     pub any_payload: bool,
     /// `h1-do-not-close-on-insecure-transfer-encoding`.

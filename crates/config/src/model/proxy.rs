@@ -561,6 +561,8 @@ pub struct BindTcp {
     pub fast_open: bool,
     /// `transparent`.
     pub transparent: bool,
+    /// `mptcp@`: connections may be of MPTCP.
+    pub multipath: bool,
     /// `namespace`.
     pub namespace: Option<super::NamedNamespace>,
     /// Whether each worker has a listening socket of its own (no `noreuseport`).
@@ -576,6 +578,7 @@ impl BindTcp {
         defer_accept: false,
         fast_open: false,
         transparent: false,
+        multipath: false,
         namespace: None,
         shares_port: true,
     };
@@ -872,6 +875,10 @@ pub struct Check {
     pub addr: Option<IpAddr>,
     /// `check-send-proxy`.
     pub send_proxy: bool,
+    /// `check-reuse-pool`: an idle connection is used if there is one.
+    pub reuse_pool: bool,
+    /// `check-pool-conn-name`.
+    pub pool_name: Option<Arc<str>>,
     /// `check-ssl` and related options.
     pub tls: CheckTls,
 }

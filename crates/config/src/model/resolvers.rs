@@ -23,8 +23,24 @@ pub struct Resolvers {
     pub hold: Hold,
     /// `accepted_payload_size`: the longest answer over UDP.
     pub payload: u16,
+    /// `dns-accept-family` of the process.
+    pub families: DnsFamilies,
     /// Its position in the file; `None` for the implicit section `default`.
     pub at: Option<Position>,
+}
+
+/// `dns-accept-family`: the families of addresses that are asked for and used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DnsFamilies {
+    /// `ipv4,ipv6`.
+    #[default]
+    Both,
+    /// `ipv4`.
+    V4,
+    /// `ipv6`.
+    V6,
+    /// `auto`: IPv4, and IPv6 while the system has a route for it.
+    Auto,
 }
 
 /// A `nameserver`.

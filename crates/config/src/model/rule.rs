@@ -292,6 +292,42 @@ pub enum VarScope {
     Res,
     /// `check.`: one health check.
     Check,
+    /// `psess.`, `ptxn.`, `preq.` and `pres.`: a scope of the parent stream, of which messages to an agent are part.
+    Parent(ParentScope),
+}
+
+/// A scope of a parent stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ParentScope {
+    /// `psess.`
+    Sess,
+    /// `ptxn.`
+    Txn,
+    /// `preq.`
+    Req,
+    /// `pres.`
+    Res,
+}
+
+impl VarScope {
+    /// The scopes by the words that names begin with.
+    const ALL: [(&'static str, VarScope); 10] = [
+        ("proc", VarScope::Proc),
+        ("sess", VarScope::Sess),
+        ("txn", VarScope::Txn),
+        ("req", VarScope::Req),
+        ("res", VarScope::Res),
+        ("check", VarScope::Check),
+        ("psess", VarScope::Parent(ParentScope::Sess)),
+        ("ptxn", VarScope::Parent(ParentScope::Txn)),
+        ("preq", VarScope::Parent(ParentScope::Req)),
+        ("pres", VarScope::Parent(ParentScope::Res)),
+    ];
+
+    /// Returns the scope of the word that a name begins with.
+    pub fn named(word: &str) -> Option<VarScope> {
+        VarScope::ALL.iter().find_map(|(known, scope)| (*known == word).then_some(*scope))
+    }
 }
 
 /// `scope.name`.

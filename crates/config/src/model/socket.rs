@@ -28,6 +28,8 @@ pub struct ServerTcp {
     pub namespace: Option<ServerNamespace>,
     /// `socks4`.
     pub socks4: Option<SocketAddr>,
+    /// `mptcp@`: connections are made by MPTCP.
+    pub multipath: bool,
     /// `check-via-socks4`.
     pub check_via_socks4: bool,
 }

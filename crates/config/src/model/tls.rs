@@ -12,7 +12,7 @@ use sluicegate_tls::pair::{Issuers, Pair};
 use sluicegate_tls::policy::{RecordSizes, ServerSettings, Settings, TicketKeyFile, Verify, Version};
 use sluicegate_tls::x509::Bundle;
 
-use super::{AcmeUse, Expr, Position};
+use super::{AcmeUse, CheckSequence, Expr, Mode, Position};
 
 /// `proto`: the protocol of a connection, where neither ALPN nor its first bytes decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +23,29 @@ pub enum Proto {
     H2,
     /// `fcgi`, of servers.
     Fcgi,
+    /// `spop`, of servers in `mode spop`.
+    Spop,
     /// `none`: bytes, in `mode tcp`.
     Raw,
 }
 
 impl Proto {
-    /// Returns whether it can carry a proxy's mode: HTTP or bytes.
-    pub(crate) fn fits(self, http: bool) -> bool {
-        (self != Proto::Raw) == http
+    /// Returns whether it can carry a proxy's mode.
+    pub(crate) fn fits(self, mode: Mode) -> bool {
+        match self {
+            Proto::H1 | Proto::H2 | Proto::Fcgi => mode == Mode::Http,
+            Proto::Spop => mode == Mode::Spop,
+            Proto::Raw => matches!(mode, Mode::Tcp | Mode::Log),
+        }
+    }
+
+    /// Returns whether it can carry the checks of a sequence.
+    pub(crate) fn fits_checks(self, sequence: Option<&CheckSequence>) -> bool {
+        match self {
+            Proto::H1 | Proto::H2 | Proto::Fcgi => sequence.is_some_and(CheckSequence::is_http),
+            Proto::Spop => sequence.is_some_and(CheckSequence::is_spop),
+            Proto::Raw => !sequence.is_some_and(CheckSequence::is_http),
+        }
     }
 }
 

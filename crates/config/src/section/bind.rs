@@ -431,7 +431,8 @@ pub(crate) fn proto(name: &str) -> Result<Proto, String> {
         "h2" => Ok(Proto::H2),
         "none" => Ok(Proto::Raw),
         "fcgi" => Ok(Proto::Fcgi),
-        "quic" | "spop" => Err(format!("'{name}' is not supported yet")),
+        "spop" => Ok(Proto::Spop),
+        "quic" => Err(format!("'{name}' is not supported yet")),
         _ => Err(format!("unknown MUX protocol '{name}'")),
     }
 }
@@ -538,7 +539,10 @@ pub(crate) fn place(
     diagnostics: &mut Diagnostics,
 ) {
     match addresses(line, index, context.loader.files()) {
-        Ok(addresses) => bind.addresses = addresses,
+        Ok(addresses) => {
+            bind.addresses = addresses;
+            bind.tcp.multipath = address::is_multipath(line.address(index));
+        }
         Err(problem) => {
             let message = format!("'{}': {}", line.text(0), problem.message);
             let error = diagnostics.error(line.within_address(index, problem.offset), message);

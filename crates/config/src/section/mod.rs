@@ -511,7 +511,8 @@ impl Draft {
         let no_quic = global.no_quic;
         let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, no_quic, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
-        let resolvers = resolvers::all(&sections, files, &mut diagnostics);
+        let mut resolvers = resolvers::all(&sections, files, &mut diagnostics);
+        resolvers.iter_mut().for_each(|section| section.families = global.dns_families);
         if let Some((name, at)) = &global.http_client.section
             && !resolvers.iter().any(|section| *section.name == **name)
         {

@@ -9,7 +9,7 @@ use crate::Files;
 use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Hold, Nameserver, Resolvers};
+use crate::model::{DnsFamilies, Hold, Nameserver, Resolvers};
 use crate::names;
 use crate::section::table::{self, Row, Table};
 use crate::section::{Section, SectionKind};
@@ -160,6 +160,7 @@ fn blank(name: Arc<str>) -> Resolvers {
     Resolvers {
         name,
         nameservers: Vec::new(),
+        families: DnsFamilies::default(),
         retries: 3,
         resolve: second,
         retry: second,

@@ -2,6 +2,7 @@
 
 pub mod dynamic;
 pub(crate) mod finish;
+mod initial;
 pub(crate) mod peer;
 mod send_proxy;
 pub(crate) mod template;
@@ -11,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address;
+use crate::address::{self, Transport};
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
@@ -72,6 +73,9 @@ pub(crate) struct ServerSettings {
     /// The port in the argument of `addr`; `port` has priority.
     addr_port: Option<u16>,
     check_send_proxy: bool,
+    /// `check-reuse-pool` or `no-check-reuse-pool`.
+    check_reuse_pool: Option<bool>,
+    check_pool_name: Option<Arc<str>>,
     agent: AgentSettings,
     observe: Option<bool>,
     on_observed: OnObserved,
@@ -94,61 +98,6 @@ struct AgentSettings {
     port: Option<u16>,
     addr: Option<IpAddr>,
     send: Vec<u8>,
-}
-
-impl Default for ServerSettings {
-    fn default() -> Self {
-        ServerSettings {
-            sid: None,
-            init_addr: None,
-            resolvers: None,
-            prefer_v4: false,
-            networks: Vec::new(),
-            duplicates: false,
-            ignore_weight: false,
-            weight: 1,
-            maxconn: None,
-            minconn: None,
-            maxqueue: None,
-            slowstart: None,
-            strict_maxconn: false,
-            hash_key: ServerHashKey::Id,
-            pool: Pool::default(),
-            backup: false,
-            disabled: false,
-            cookie: None,
-            non_stick: false,
-            send_proxy: send_proxy::Settings::default(),
-            source: None,
-            tcp: ServerTcp::default(),
-            guid: None,
-            redirect: None,
-            check: false,
-            inter: Duration::from_secs(2),
-            fastinter: None,
-            downinter: None,
-            rise: 2,
-            rise_given: false,
-            default_rise: 0,
-            fall: 3,
-            port: None,
-            addr: None,
-            addr_port: None,
-            check_send_proxy: false,
-            agent: AgentSettings::default(),
-            observe: None,
-            on_observed: OnObserved::default(),
-            error_limit: 10,
-            shut_sessions_when_down: false,
-            shut_backups_when_up: false,
-            track: None,
-            initial: InitialState::default(),
-            shard: 0,
-            log_proto: LogProto::default(),
-            log_bufsize: None,
-            tls: ServerWords::default(),
-        }
-    }
 }
 
 /// Reads an option's value; the message of an error is completed with the option's name.
@@ -207,6 +156,29 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.check = true;
         Ok(())
     }),
+    option(
+        "check-pool-conn-name",
+        1,
+        "NAME",
+        "The name of the connections that 'check-reuse-pool' takes, in place of \
+     'check-sni'; see pool-conn-name.",
+        |s, v| {
+            s.check_pool_name = Some(v.into());
+            Ok(())
+        },
+    ),
+    option(
+        "check-reuse-pool",
+        0,
+        "",
+        "Checks take an idle connection if there is one. It has no effect where checks have \
+     settings of a connection: an address, a port, 'check-ssl', 'alpn', 'proto' or a PROXY header. Servers with an 'rhttp@' \
+     address have it.",
+        |s, _| {
+            s.check_reuse_pool = Some(true);
+            Ok(())
+        },
+    ),
     option("check-via-socks4", 0, "", "Checks go through the proxy of 'socks4', too.", |s, _| {
         s.tcp.check_via_socks4 = true;
         Ok(())
@@ -406,6 +378,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     }),
     option("no-check", 0, "", "Undoes a 'check' of default-server.", |s, _| {
         s.check = false;
+        Ok(())
+    }),
+    option("no-check-reuse-pool", 0, "", "Checks open connections of their own.", |s, _| {
+        s.check_reuse_pool = Some(false);
         Ok(())
     }),
     option("no-check-send-proxy", 0, "", "Undoes a 'check-send-proxy' of default-server.", |s, _| {
@@ -831,7 +807,7 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
 fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl IntoIterator<Item = Arc<str>>) {
     let mut names = names.into_iter();
     let Some(name) = names.next() else { return };
-    let address = match address::server_or_datagram(line.address(at)) {
+    let address = match address::server_line(line.address(at)) {
         Ok(address) => Some(address),
         Err(problem) => {
             let message = format!("'{} {name}': {}", line.text(0), problem.message);
@@ -845,9 +821,11 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     let mut settings = reader.settings.default_server.clone();
     settings.tls.inherit();
     let whole = options(reader, line, at + 1, &mut settings);
-    let Some((address, datagram)) = address.filter(|_| whole) else {
+    let Some((address, transport)) = address.filter(|_| whole) else {
         return;
     };
+    let datagram = transport == Transport::Datagram;
+    settings.tcp.multipath = transport == Transport::Multipath;
     if settings.check && settings.port.is_none() && portless(&address) {
         let message = format!("server '{name}' has neither service port nor check port");
         reader.diagnostics.error(line.at(at), message).hint("give the address a port, or the check: 'port N'");

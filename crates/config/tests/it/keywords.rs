@@ -87,7 +87,8 @@ fn is_known(section: &str, line: &str) -> bool {
         ["bind", "<addr>", option, ..] => {
             return has_row(ItemKind::BindOption, None, option) || lists(known::BIND_OPTIONS, option);
         }
-        ["server", "<name>", "<addr>"] => return true,
+        // It follows `source`, and stands nowhere else.
+        ["server", "<name>", "<addr>"] | ["server", "<name>", "<addr>", "usesrc"] => return true,
         ["server", "<name>", "<addr>", option, ..] => {
             return has_row(ItemKind::ServerOption, None, option) || lists(known::SERVER_OPTIONS, option);
         }

@@ -16,6 +16,8 @@ use crate::support::load;
 
 /// Fetches that HAProxy 2.6 does not have, or has under another name.
 const LATER: &[&str] = &[
+    "term_events",
+    "spoe.engine-id",
     "req.ssl_cipherlist",
     "req.ssl_supported_groups",
     "req.ssl_sigalgs",

@@ -7,9 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use smallvec::SmallVec;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -18,7 +17,6 @@ use tokio::sync::watch;
 use super::reverse;
 use super::state::{Accepted, Full, Listener, Slots, Waits};
 use crate::frontend::Gate;
-use crate::pace::Pace;
 use crate::process::{AcceptLoop, Phase};
 use crate::server;
 use crate::session::{run as session, syslog};
@@ -120,11 +118,8 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
                     continue;
                 }
             };
-            let (process, own) = (&listener.process, listener.proxy.frontend.pace());
-            let mut paces = SmallVec::<[&Pace; 4]>::from_slice(&[&process.connection_pace, &process.session_pace]);
-            paces.extend(own.as_deref());
-            paces.extend(listener.tls().map(|_| &process.tls_pace));
-            if let Err(pause) = Pace::take_all(&paces, Instant::now()) {
+            let paces = listener.paces();
+            if let Err(pause) = paces.take() {
                 drop(slots);
                 let _waits = Waits::on(&listener);
                 tokio::time::sleep(pause).await;
@@ -132,7 +127,7 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
             }
             let accepted = ready.try_io(|socket| accept(socket.get_ref()));
             if !matches!(accepted, Ok(Ok(_))) {
-                paces.iter().for_each(|pace| pace.give());
+                paces.give();
             }
             match accepted {
                 Err(_would_block) => break,

@@ -7,7 +7,7 @@
 //! that a configuration that replaces another opens no connection that a session continues; a session that announces its
 //! end leaves its share at once, so that another connection takes its place meanwhile.
 //!
-//! As in HAProxy a connection becomes a session, which limits, rules and figures see, when the server has sent its
+//! As in HAProxy a connection becomes a session, which limits, rates, rules and figures see, when the server has sent its
 //! settings; the frontend's log has a line when the attempts begin, when they fail for the first time, and when all
 //! connections are there.
 
@@ -56,6 +56,10 @@ pub(super) async fn keep(worker: Rc<Worker>, listener: Arc<Listener>, reverse: A
         match opened {
             Some((front, wire)) => {
                 opened_at.push_back(Instant::now());
+                while let Err(pause) = listener.paces().take() {
+                    let _waits = Waits::on(&listener);
+                    tokio::time::sleep(pause).await;
+                }
                 let slots = slots(&worker, &listener, share).await;
                 worker.figures().sessions.add(1);
                 let session = Session::reversed(&worker, front, slots);

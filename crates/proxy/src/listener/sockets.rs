@@ -21,6 +21,8 @@ pub struct Wanted<'a> {
     pub v6only: Option<bool>,
     /// `transparent`: the address may belong to another machine.
     pub transparent: bool,
+    /// `mptcp@`: the socket is one of MPTCP.
+    pub multipath: bool,
     /// `namespace`: the network namespace in which the socket listens.
     pub namespace: Option<&'a str>,
     /// Whether other sockets may be bound to the address (no `noreuseport`).
@@ -77,6 +79,7 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
             let options = TcpOptions {
                 v6only: wanted.v6only,
                 is_transparent: wanted.transparent,
+                is_multipath: wanted.multipath,
                 // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
                 is_shared: wanted.shared && !wanted.exclusive,
             };
@@ -130,8 +133,7 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
 
 /// Sets the options of a `bind` line on its TCP sockets, whoever created them.
 pub(super) fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<()> {
-    let BindTcp { interface, mss, user_timeout, defer_accept, fast_open, transparent, namespace: _, shares_port: _ } =
-        &bind.tcp;
+    let BindTcp { interface, mss, user_timeout, defer_accept, fast_open, transparent, .. } = &bind.tcp;
     let raw = SockRef::from(socket);
     if let (true, Some(local)) = (*transparent, raw.local_addr()?.as_socket()) {
         transport::make_transparent(socket, local.is_ipv4())?;
@@ -192,6 +194,7 @@ impl<'a> Wanted<'a> {
             datagram: false,
             v6only: None,
             transparent: false,
+            multipath: false,
             namespace: None,
             shared: true,
             exclusive: false,

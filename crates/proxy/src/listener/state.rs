@@ -7,12 +7,15 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluicegate_config::model::{Bind, BindAddress};
+use smallvec::SmallVec;
 
 use super::share::{Reverse, Share};
 use crate::counters::{Counters, Figures};
+use crate::pace::Pace;
 use crate::process::{Limit, Process};
 use crate::site::Site;
 
@@ -67,7 +70,38 @@ pub struct Listener {
     pub(super) reverse: Option<Arc<Reverse>>,
 }
 
+/// The rates that limit a listener's new sessions.
+pub(super) struct Paces<'a> {
+    process: &'a Process,
+    frontend: Option<Arc<Pace>>,
+    tls: bool,
+}
+
+impl Paces<'_> {
+    fn all(&self) -> SmallVec<[&Pace; 4]> {
+        let mut all = SmallVec::from_slice(&[&self.process.connection_pace, &self.process.session_pace]);
+        all.extend(self.frontend.as_deref());
+        all.extend(self.tls.then_some(&self.process.tls_pace));
+        all
+    }
+
+    /// Counts a session, or returns the time to wait.
+    pub(super) fn take(&self) -> Result<(), Duration> {
+        Pace::take_all(&self.all(), Instant::now())
+    }
+
+    /// Takes back a session that did not begin.
+    pub(super) fn give(&self) {
+        self.all().iter().for_each(|pace| pace.give());
+    }
+}
+
 impl Listener {
+    /// Returns the rates that limit its sessions.
+    pub(super) fn paces(&self) -> Paces<'_> {
+        Paces { process: &self.process, frontend: self.proxy.frontend.pace(), tls: self.tls().is_some() }
+    }
+
     /// Returns its identity across configurations and processes: its address, and the place among equal ones.
     pub(crate) fn key(&self) -> &str {
         &self.key

@@ -1,5 +1,6 @@
 //! Backends of log messages (`mode log`): which server gets a message.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -8,6 +9,14 @@ use sluicegate_config::model::LogAddress;
 use crate::server::KeyCode;
 use crate::site::Site;
 use crate::stream::{LogRecord, StreamContext};
+
+/// The destination of a message.
+pub(super) enum LogPlace<'a> {
+    /// As the file has it.
+    Configured(&'a LogAddress),
+    /// Where `set server … addr` has moved the server.
+    Moved(SocketAddr),
+}
 
 /// A backend of messages.
 pub(crate) struct LogBackend {
@@ -29,7 +38,7 @@ impl LogBackend {
     }
 
     /// Returns where a message goes; `None`: no server is usable, or the message has no key.
-    pub(super) fn destination(&self, message: &[u8]) -> Option<&LogAddress> {
+    pub(super) fn destination(&self, message: &[u8]) -> Option<LogPlace<'_>> {
         let hash = match &self.key {
             Some(key) => {
                 let log = LogRecord::new(SystemTime::now(), Instant::now());
@@ -37,7 +46,15 @@ impl LogBackend {
             }
             None => None,
         };
-        self.servers.get(self.site.backend.pick_for_message(hash)?)
+        let index = self.site.backend.pick_for_message(hash)?;
+        let configured = self.servers.get(index)?;
+        let server = self.site.servers.get(index)?;
+        let moved = server.shared.moved();
+        let is_moved = matches!(configured, LogAddress::Udp(..)) && (moved.ip.is_some() || moved.port.is_some());
+        match server.socket_addr(None).filter(|_| is_moved) {
+            Some(address) => Some(LogPlace::Moved(address)),
+            None => Some(LogPlace::Configured(configured)),
+        }
     }
 }
 

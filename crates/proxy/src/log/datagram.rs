@@ -8,6 +8,7 @@
 //! Many lines are sent in one call (sendmmsg), each as a separate datagram. A full receiver is awaited while at most
 //! [`PENDING_MAX`](super::PENDING_MAX) bytes are queued; HAProxy drops immediately.
 
+use std::cell::OnceCell;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -200,6 +201,25 @@ impl<'a> Datagrams<'a> {
             }
         }
     }
+}
+
+/// Sends a line to an address that no writer has, without blocking.
+pub(super) fn send_now(address: SocketAddr, line: &[u8]) -> io::Result<()> {
+    thread_local! {
+        /// The sockets of IPv4 and of IPv6.
+        static SOCKETS: [OnceCell<Socket>; 2] = const { [OnceCell::new(), OnceCell::new()] };
+    }
+    SOCKETS.with(|sockets| {
+        let socket = &sockets[usize::from(address.is_ipv6())];
+        if socket.get().is_none() {
+            let made = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+            made.set_nonblocking(true)?;
+            // It was not there a moment ago, on this thread.
+            let _ = socket.set(made);
+        }
+        let Some(socket) = socket.get() else { return Ok(()) };
+        socket.send_to(line, &address.into()).map(|_| ())
+    })
 }
 
 fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {

@@ -39,6 +39,7 @@ use crate::stream::{StreamContext, Timers};
 use alias::Origin;
 pub(crate) use alias::View;
 pub(crate) use backend::LogBackend;
+use backend::LogPlace;
 use datagram::Peer;
 pub use header::Identity;
 use header::Meta;
@@ -313,10 +314,27 @@ impl Logger {
     fn send_to_backend(&self, name: &str, target: &LogTarget, message: &Message<'_>) {
         let mut backends = self.inner.backends.get().into_iter().flatten();
         match backends.find(|backend| backend.is(name)).and_then(|backend| backend.destination(message.line)) {
-            Some(LogAddress::Ring(name)) => self.send_to_ring(name, target, message),
-            Some(to) => self.send_to_sink(to, target, message),
+            Some(LogPlace::Configured(LogAddress::Ring(name))) => self.send_to_ring(name, target, message),
+            Some(LogPlace::Configured(to)) => self.send_to_sink(to, target, message),
+            Some(LogPlace::Moved(to)) => {
+                let mut line = Vec::new();
+                self.write_message(target, message, &mut line);
+                if datagram::send_now(to, &line).is_err() {
+                    self.inner.dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
             None => _ = self.inner.dropped.fetch_add(1, Ordering::Relaxed),
         }
+    }
+
+    /// Appends a message with its header and its end.
+    fn write_message(&self, target: &LogTarget, message: &Message<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.header(target, target.format, message, out);
+        out.extend_from_slice(message.line);
+        // The length is that of the whole message with its end.
+        out.truncate(start + target.max_len.saturating_sub(1));
+        out.push(b'\n');
     }
 
     /// Queues a message for a destination that is written to directly.
@@ -329,12 +347,7 @@ impl Logger {
             self.inner.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let (start, out) = (lines.bytes.len(), &mut lines.bytes);
-        self.header(target, target.format, message, out);
-        out.extend_from_slice(message.line);
-        // The length is that of the whole message with its end.
-        out.truncate(start + target.max_len.saturating_sub(1));
-        out.push(b'\n');
+        self.write_message(target, message, &mut lines.bytes);
         lines.ends.push(lines.bytes.len() as u32);
         drop(pending);
         if sink.sleeping.load(Ordering::Relaxed) && sink.sleeping.swap(false, Ordering::Relaxed) {

@@ -4,20 +4,16 @@
 //! on another connection. The response is that of CGI: a head without a status line, and a body that ends with the
 //! request unless the head tells its length. It is decoded as one of HTTP/1 is.
 
-mod params;
-
 use std::io;
 use std::task::{Context, Poll};
 
 use sluicegate_transport::{Buffer, BufferPool};
 use sluicegate_wire::http::{Framing, Limits, Message, Method, ResponseHead, Version, parse_cgi_response};
 
-pub(crate) use params::Surroundings;
-use params::params;
-
 use super::back::HeadError;
 use super::h1::Reader;
 use super::{Body, End, FlowError, Moved, h1, h2};
+use crate::fcgi::params::{Surroundings, params};
 use crate::server::{FcgiState, FcgiStream, Lease};
 
 /// The sent part of a request.

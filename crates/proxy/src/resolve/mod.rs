@@ -13,6 +13,7 @@
 //! bytes, and the capacity of the channel of messages.
 
 mod message;
+mod route;
 pub(crate) mod run;
 mod section;
 mod servers;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sluicegate_config::model;
 use tokio::sync::Notify;
 
-use super::message::{self, Kind};
+use super::message;
 use super::state::{Asked, Counters, State};
 use crate::server::ServerRun;
 
@@ -47,9 +47,8 @@ impl Resolver {
 
     /// Asks for an address of a name on behalf of a rule.
     pub(crate) fn ask(&self, name: &[u8], prefer_v4: bool) -> Asked {
-        let kind = if prefer_v4 { Kind::V4 } else { Kind::V6 };
         let asked = match message::name(name) {
-            Some(name) if !self.config.nameservers.is_empty() => self.state.lock().ask(name, kind, Instant::now()),
+            Some(name) if !self.config.nameservers.is_empty() => self.state.lock().ask(name, prefer_v4, Instant::now()),
             _ => Asked::Known(None),
         };
         match &asked {

@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model;
+use sluicegate_config::model::{self, DnsFamilies};
 use sluicegate_pattern::in_network;
 use tokio::sync::oneshot;
 use xxhash_rust::xxh32::xxh32;
 
 use super::message::{self, Answer, Fault, Found, Kind, Name};
+use super::route;
 use crate::server::ServerRun;
 
 /// The maximum number of records stored for a name.
@@ -226,9 +227,25 @@ pub(super) struct State {
     places: HashMap<ServerKey, (usize, usize)>,
 }
 
-/// Returns the address family that a server prefers.
-fn family(resolve: &model::ServerResolve) -> Kind {
-    if resolve.prefer_v4 { Kind::V4 } else { Kind::V6 }
+/// Returns the type that is queried first by what prefers a family, of those that are accepted.
+fn first(families: DnsFamilies, prefer_v4: bool) -> Kind {
+    match route::accepted(families) {
+        (true, false) => Kind::V4,
+        (false, true) => Kind::V6,
+        _ if prefer_v4 => Kind::V4,
+        _ => Kind::V6,
+    }
+}
+
+/// Returns the type that is queried if this one has no answer.
+fn other(families: DnsFamilies, kind: Kind) -> Option<Kind> {
+    kind.other().filter(|_| route::accepted(families) == (true, true))
+}
+
+/// Returns whether an address may be used.
+fn is_accepted(families: DnsFamilies, address: &IpAddr) -> bool {
+    let (v4, v6) = route::accepted(families);
+    if address.is_ipv4() { v4 } else { v6 }
 }
 
 fn random_id() -> u16 {
@@ -268,7 +285,11 @@ impl State {
                 self.places.insert(key.clone(), (place, index));
                 // A server with a fixed address may be assigned a name at run time.
                 let Some(name) = server.hostname().and_then(|host| message::name(host.as_bytes())) else { continue };
-                let kind = if server.follows_service() { Kind::Service } else { family(resolve) };
+                let kind = if server.follows_service() {
+                    Kind::Service
+                } else {
+                    first(self.config.families, resolve.prefer_v4)
+                };
                 wanted.push((key, name, kind, server));
             }
         }
@@ -294,7 +315,11 @@ impl State {
                 {
                     resolution.service(&key.0, None);
                     resolution.remember(&key, &name, port, now);
-                    let own = self.number(&name, server.config.resolve.as_ref().map_or(Kind::V6, family), now);
+                    let own = self.number(
+                        &name,
+                        first(self.config.families, server.config.resolve.as_ref().is_some_and(|own| own.prefer_v4)),
+                        now,
+                    );
                     if let Some(resolution) = self.resolutions.get_mut(&own) {
                         resolution.servers.push(key.clone());
                     }
@@ -371,7 +396,8 @@ impl State {
     }
 
     /// Resolves a name for a rule.
-    pub(super) fn ask(&mut self, name: Name, kind: Kind, now: Instant) -> Asked {
+    pub(super) fn ask(&mut self, name: Name, prefer_v4: bool, now: Instant) -> Asked {
+        let kind = first(self.config.families, prefer_v4);
         if self.waiting >= WAITING {
             return Asked::Known(None);
         }
@@ -420,9 +446,9 @@ impl State {
                 continue;
             }
             let fallen_back = resolution.asked != resolution.kind;
-            match resolution.kind.other().filter(|_| resolution.answers > 0 && !fallen_back) {
+            match other(self.config.families, resolution.kind).filter(|_| resolution.answers > 0 && !fallen_back) {
                 // Some name servers responded, all with errors.
-                Some(other) => resolution.asked = other,
+                Some(kind) => resolution.asked = kind,
                 None => {
                     resolution.asked = resolution.kind;
                     resolution.tries -= 1;
@@ -477,7 +503,11 @@ impl State {
         };
         let most = payload.saturating_sub(HEADER) / RECORD_MIN;
         match message::read(bytes, &resolution.name, resolution.asked, most) {
-            Ok(answer) => {
+            Ok(mut answer) => {
+                let families = self.config.families;
+                let usable = |found: &Found| !matches!(found, Found::Address(ip) if !is_accepted(families, ip));
+                answer.records.retain(usable);
+                answer.additional.retain(|(_, ip)| is_accepted(families, ip));
                 count(&counters.valid);
                 (resolution.status, resolution.last_valid) = (Status::Valid, now);
                 self.succeed(number, answer, (nameserver, counters), now, known);
@@ -503,8 +533,8 @@ impl State {
                     if resolution.tries == 0 {
                         self.fail(number, now, known);
                     }
-                } else if let Some(other) = resolution.kind.other() {
-                    resolution.asked = other;
+                } else if let Some(kind) = other(self.config.families, resolution.kind) {
+                    resolution.asked = kind;
                     self.question(number, now, send);
                 }
             }
@@ -694,7 +724,7 @@ impl State {
         }
         let key = (backend.clone(), server.config.name.clone());
         self.unfollow(&key);
-        let number = self.number(&name, family(resolve), now);
+        let number = self.number(&name, first(self.config.families, resolve.prefer_v4), now);
         if let Some(resolution) = self.resolutions.get_mut(&number) {
             resolution.servers.push(key.clone());
         }
@@ -735,7 +765,7 @@ impl State {
             }
             let resolve = target.server().config.resolve.as_ref();
             if additional.is_none() && follower.resolution.is_none() {
-                let kind = resolve.map_or(Kind::V6, family);
+                let kind = first(self.config.families, resolve.is_some_and(|own| own.prefer_v4));
                 let own = self.number(&name, kind, now);
                 if let Some(resolution) = self.resolutions.get_mut(&own) {
                     resolution.servers.push(key.clone());

@@ -353,7 +353,7 @@ impl Act for Send {
             return Done::Next;
         }
         let messages = std::mem::take(&mut spoe.messages);
-        let exchange = spoe.agents.clone().ask(self.engine.engine.clone(), messages);
+        let exchange = spoe.agents.clone().ask(self.engine.engine.clone(), messages, &cx.variables);
         let (engine, origin) = (self.engine.clone(), self.origin.clone());
         Done::Spoe(Box::new(Asked { engine, origin, exchange, began, delay: self.delay }))
     }

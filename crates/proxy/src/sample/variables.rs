@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
-use sluicegate_config::model::{VarName, VarScope, VariableLimits};
+use sluicegate_config::model::{ParentScope, VarName, VarScope, VariableLimits};
 
 use super::value::{Sample, Value};
 
@@ -104,6 +104,8 @@ pub enum VarRef {
     Response(NameId),
     /// `check.`
     Check(NameId),
+    /// `psess.`, `ptxn.`, `preq.` or `pres.`: a variable of the parent stream.
+    Parent(ParentScope, NameId),
 }
 
 /// Returns at most `most` of the process's variables, in the order in which they were named, from an index on.
@@ -175,6 +177,7 @@ impl VarRef {
             VarScope::Req => VarRef::Request(id),
             VarScope::Res => VarRef::Response(id),
             VarScope::Check => VarRef::Check(id),
+            VarScope::Parent(scope) => VarRef::Parent(scope, id),
             VarScope::Proc => unreachable!("the process scope has no ids"),
         }
     }
@@ -183,15 +186,7 @@ impl VarRef {
 /// Splits `scope.name`; returns `None` unless the scope is known and the name consists of letters, digits, `_` and `.`.
 pub fn split(text: &str) -> Option<(VarScope, &str)> {
     let (scope, name) = text.split_once('.')?;
-    let scope = match scope {
-        "proc" => VarScope::Proc,
-        "sess" => VarScope::Sess,
-        "txn" => VarScope::Txn,
-        "req" => VarScope::Req,
-        "res" => VarScope::Res,
-        "check" => VarScope::Check,
-        _ => return None,
-    };
+    let scope = VarScope::named(scope)?;
     let valid = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.');
     valid.then_some((scope, name))
 }
@@ -257,8 +252,18 @@ pub struct Variables {
     request: VarMap,
     response: VarMap,
     in_response: bool,
-    /// Variables of a health check; `None` for streams.
-    check: Option<VarMap>,
+    beyond: Beyond,
+}
+
+/// Variables that few have besides those of a stream.
+#[derive(Debug, Default)]
+enum Beyond {
+    #[default]
+    Nothing,
+    /// Those of a health check.
+    Check(VarMap),
+    /// The parent stream's, for messages to an agent. They are copies, which nothing sets.
+    Parent(Box<Variables>),
 }
 
 impl Variables {
@@ -271,14 +276,58 @@ impl Variables {
         self.in_response = false;
     }
 
+    /// Returns the variables of a stream within this one, which sees this stream's as its parent's.
+    pub(crate) fn of_child(&self) -> Variables {
+        let parent = Variables {
+            session: self.session.clone(),
+            transaction: self.transaction.clone(),
+            request: self.request.clone(),
+            response: self.response.clone(),
+            ..Variables::default()
+        };
+        Variables { beyond: Beyond::Parent(Box::new(parent)), ..Variables::default() }
+    }
+
+    /// Returns the parent stream, if there is one, and a variable as its own.
+    fn of_parent(&self, scope: ParentScope, id: NameId) -> Option<(&Variables, VarRef)> {
+        let variable = match scope {
+            ParentScope::Sess => VarRef::Session(id),
+            ParentScope::Txn => VarRef::Transaction(id),
+            ParentScope::Req => VarRef::Request(id),
+            ParentScope::Res => VarRef::Response(id),
+        };
+        match &self.beyond {
+            Beyond::Parent(parent) => Some((parent, variable)),
+            Beyond::Nothing | Beyond::Check(_) => None,
+        }
+    }
+
     /// Returns the variables of a health check, which has neither a request nor a session.
     pub(crate) fn of_check(own: VarMap) -> Variables {
-        Variables { check: Some(own), ..Variables::default() }
+        Variables { beyond: Beyond::Check(own), ..Variables::default() }
     }
 
     /// Returns the variables of a health check, which stores them between two of its steps.
     pub(crate) fn into_check(self) -> VarMap {
-        self.check.unwrap_or_default()
+        match self.beyond {
+            Beyond::Check(own) => own,
+            Beyond::Nothing | Beyond::Parent(_) => VarMap::default(),
+        }
+    }
+
+    /// Returns the variables of the health check, if this is one.
+    fn check(&self) -> Option<&VarMap> {
+        match &self.beyond {
+            Beyond::Check(own) => Some(own),
+            Beyond::Nothing | Beyond::Parent(_) => None,
+        }
+    }
+
+    fn check_mut(&mut self) -> Option<&mut VarMap> {
+        match &mut self.beyond {
+            Beyond::Check(own) => Some(own),
+            Beyond::Nothing | Beyond::Parent(_) => None,
+        }
     }
 
     /// Called when the processing of the response begins: drops the `req.` variables.
@@ -292,11 +341,15 @@ impl Variables {
     #[inline]
     fn own(&self, variable: &VarRef) -> Option<&Sample> {
         match variable {
-            VarRef::Process(_) | VarRef::Session(_) => None,
+            VarRef::Process(_) | VarRef::Session(_) | VarRef::Parent(ParentScope::Sess, _) => None,
             VarRef::Transaction(id) => self.transaction.get(*id),
             VarRef::Request(id) => self.request.get(*id),
             VarRef::Response(id) => self.response.get(*id),
-            VarRef::Check(id) => self.check.as_ref()?.get(*id),
+            VarRef::Check(id) => self.check()?.get(*id),
+            VarRef::Parent(scope, id) => {
+                let (parent, variable) = self.of_parent(*scope, *id)?;
+                parent.own(&variable)
+            }
         }
     }
 
@@ -305,7 +358,9 @@ impl Variables {
     #[inline]
     pub fn value(&self, variable: &VarRef) -> Option<Value<'_>> {
         match variable {
-            VarRef::Process(_) | VarRef::Session(_) => self.get(variable).map(Value::from_sample),
+            VarRef::Process(_) | VarRef::Session(_) | VarRef::Parent(ParentScope::Sess, _) => {
+                self.get(variable).map(Value::from_sample)
+            }
             own => self.own(own).map(Sample::as_value),
         }
     }
@@ -315,6 +370,10 @@ impl Variables {
         match variable {
             VarRef::Process(variable) => variable.get().map(|sample| f(&sample.as_value())),
             VarRef::Session(id) => self.session.0.borrow().get(*id).map(|sample| f(&sample.as_value())),
+            VarRef::Parent(scope, id) => {
+                let (parent, variable) = self.of_parent(*scope, *id)?;
+                parent.with_value(&variable, f)
+            }
             own => self.own(own).map(|sample| f(&sample.as_value())),
         }
     }
@@ -324,6 +383,10 @@ impl Variables {
         match variable {
             VarRef::Process(variable) => variable.get(),
             VarRef::Session(id) => self.session.0.borrow().get(*id).cloned(),
+            VarRef::Parent(scope, id) => {
+                let (parent, variable) = self.of_parent(*scope, *id)?;
+                parent.get(&variable)
+            }
             own => self.own(own).cloned(),
         }
     }
@@ -348,19 +411,24 @@ impl Variables {
         match variable {
             VarRef::Request(_) if self.in_response => return false,
             VarRef::Response(_) if !self.in_response => return false,
-            VarRef::Check(_) if self.check.is_none() => return false,
+            VarRef::Check(_) if self.check().is_none() => return false,
+            VarRef::Parent(..) => return false,
             _ => {}
         }
         if self.bytes() + value.heap_len() + SLOT_COST > STREAM_LIMIT {
             return false;
         }
         match variable {
-            VarRef::Process(_) => {}
+            VarRef::Process(_) | VarRef::Parent(..) => {}
             VarRef::Session(id) => self.session.0.borrow_mut().set(*id, value),
             VarRef::Transaction(id) => self.transaction.set(*id, value),
             VarRef::Request(id) => self.request.set(*id, value),
             VarRef::Response(id) => self.response.set(*id, value),
-            VarRef::Check(id) => self.check.get_or_insert_default().set(*id, value),
+            VarRef::Check(id) => {
+                if let Some(own) = self.check_mut() {
+                    own.set(*id, value);
+                }
+            }
         }
         true
     }
@@ -373,7 +441,12 @@ impl Variables {
             VarRef::Transaction(id) => self.transaction.unset(*id),
             VarRef::Request(id) => self.request.unset(*id),
             VarRef::Response(id) => self.response.unset(*id),
-            VarRef::Check(id) => self.check.get_or_insert_default().unset(*id),
+            VarRef::Check(id) => {
+                if let Some(own) = self.check_mut() {
+                    own.unset(*id);
+                }
+            }
+            VarRef::Parent(..) => {}
         }
     }
 
@@ -389,7 +462,7 @@ impl Variables {
             });
         let of = |map: &VarMap, id: Option<NameId>| map.counted_with(id, value);
         let (in_session, in_transaction, in_request, in_response, in_check) = match *variable {
-            VarRef::Process(_) => (None, None, None, None, None),
+            VarRef::Process(_) | VarRef::Parent(..) => (None, None, None, None, None),
             VarRef::Session(id) => (Some(id), None, None, None, None),
             VarRef::Transaction(id) => (None, Some(id), None, None, None),
             VarRef::Request(id) => (None, None, Some(id), None, None),
@@ -398,7 +471,7 @@ impl Variables {
         };
         let messages = of(&self.request, in_request) + of(&self.response, in_response);
         let transactions = messages + of(&self.transaction, in_transaction);
-        let checks = self.check.as_ref().map_or(0, |map| of(map, in_check));
+        let checks = self.check().map_or(0, |map| of(map, in_check));
         let sessions = transactions + checks + of(&self.session.0.borrow(), in_session);
         let own = match variable {
             VarRef::Process(variable) => counted(Some(value)).saturating_sub(counted(variable.get().as_ref())),
@@ -413,7 +486,7 @@ impl Variables {
             VarRef::Transaction(_) => transactions <= transaction && sessions <= session,
             VarRef::Check(_) => checks <= check && sessions <= session,
             VarRef::Session(_) => sessions <= session,
-            VarRef::Process(_) => true,
+            VarRef::Process(_) | VarRef::Parent(..) => true,
         };
         bounded && all <= process && all <= global
     }
@@ -423,7 +496,7 @@ impl Variables {
             + self.transaction.bytes
             + self.request.bytes
             + self.response.bytes
-            + self.check.as_ref().map_or(0, |check| check.bytes)
+            + self.check().map_or(0, |check| check.bytes)
     }
 }
 

@@ -11,7 +11,9 @@ use super::idle::Keeper;
 use super::queue::Priority;
 use super::tls::Names;
 use super::{Link, ServerConnection};
-use crate::spoe::{Agents, Answer, Engine, Exchange, OF_CONNECTION};
+use crate::running::ProxyRun;
+use crate::sample::Variables;
+use crate::spoe::{Agents, Answer, Engine, Exchange, OF_CONNECTION, StreamSpoe};
 use crate::stream::{LogRecord, StreamContext, Timers};
 use crate::worker::Worker;
 
@@ -20,12 +22,20 @@ const IO: u64 = 1;
 const RESOURCES: u64 = 13;
 
 impl Agents for Worker {
-    fn ask(self: Rc<Self>, engine: Arc<Engine>, messages: Messages) -> Exchange {
-        Box::pin(exchange(self, engine, messages))
+    fn ask(self: Rc<Self>, engine: Arc<Engine>, messages: Messages, parent: &Variables) -> Exchange {
+        let backend = self.running.proxies.get(engine.backend.0 as usize);
+        // Only expressions of the backend see the variables.
+        let variables = backend.filter(|backend| has_expressions(backend)).map(|_| parent.of_child());
+        Box::pin(exchange(self, engine, messages, variables))
     }
 }
 
-async fn exchange(worker: Rc<Worker>, engine: Arc<Engine>, messages: Messages) -> Answer {
+/// Returns whether an exchange with an agent of a backend depends on samples.
+fn has_expressions(backend: &ProxyRun) -> bool {
+    !backend.headers.is_empty() || !backend.names.is_empty() || backend.rules.balance_key.is_some()
+}
+
+async fn exchange(worker: Rc<Worker>, engine: Arc<Engine>, messages: Messages, variables: Option<Variables>) -> Answer {
     let now = Instant::now();
     let Some(backend) = worker.running.proxies.get(engine.backend.0 as usize) else {
         return Err(OF_CONNECTION + RESOURCES);
@@ -33,14 +43,20 @@ async fn exchange(worker: Rc<Worker>, engine: Arc<Engine>, messages: Messages) -
     let _stay = backend.backend.enter(worker.index, now);
     let mut log = LogRecord::new(worker.wall_clock(now), now);
     log.request_done = Some(now);
-    let headers = match backend.headers.is_empty() {
-        true => Vec::new(),
-        // There is no client.
-        false => {
-            let record = LogRecord::new(worker.wall_clock(now), now);
-            backend.headers.make(&StreamContext::unconnected(backend.site.clone(), record))
-        }
-    };
+    // There is no client.
+    let cx = variables.map(|variables| {
+        let record = LogRecord::new(worker.wall_clock(now), now);
+        let mut cx = StreamContext::unconnected(backend.site.clone(), record);
+        cx.variables = variables;
+        let mut spoe = StreamSpoe::new(worker.clone());
+        spoe.carried = Some(engine.clone());
+        cx.spoe = Some(Box::new(spoe));
+        cx
+    });
+    let headers = cx.as_ref().map_or_else(Vec::new, |cx| backend.headers.make(cx));
+    let names = cx.as_ref().map_or_else(Names::default, |cx| backend.names.make(cx));
+    let key = backend.rules.balance_key.as_ref();
+    let hash = key.zip(cx.as_ref()).and_then(|(key, cx)| key.hash(cx));
     let assignment = Assignment {
         config: &backend.config,
         backend: &backend.backend,
@@ -52,7 +68,7 @@ async fn exchange(worker: Rc<Worker>, engine: Arc<Engine>, messages: Messages) -
         worker: worker.index,
         destination: None,
         headers: (&backend.headers, headers),
-        names: Names::default(),
+        names,
         totals: &worker.running.process.tls,
         foreign: Vec::new(),
         namespace: None,
@@ -62,7 +78,7 @@ async fn exchange(worker: Rc<Worker>, engine: Arc<Engine>, messages: Messages) -
         websocket: false,
         allow_reuse: true,
         keeper: Keeper { session: 0, most: 0 },
-        hash: None,
+        hash,
         retries: backend.config.retries,
         priority: Priority::default(),
         asked_for: None,

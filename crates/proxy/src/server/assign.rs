@@ -806,7 +806,7 @@ impl Assignment<'_> {
         }
         let of_line = match server.config.proto {
             Some(Proto::H2) => HttpVersion::Two,
-            Some(Proto::H1 | Proto::Fcgi | Proto::Raw) => HttpVersion::One,
+            Some(Proto::H1 | Proto::Fcgi | Proto::Spop | Proto::Raw) => HttpVersion::One,
             None if server.tls().is_some() => HttpVersion::Negotiated,
             None => HttpVersion::One,
         };

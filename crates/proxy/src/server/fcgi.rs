@@ -59,7 +59,8 @@ impl App {
         App { config, log }
     }
 
-    fn log(&self, message: &[u8]) {
+    /// Logs a message of the application.
+    pub(crate) fn log(&self, message: &[u8]) {
         let end = message.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r' | 0)).map_or(0, |last| last + 1);
         (self.log)(&message[..end]);
     }

@@ -17,6 +17,7 @@
 //! buffers but the tables of HPACK.
 
 pub(crate) mod attached;
+mod exchange;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;

@@ -174,6 +174,8 @@ mod tests {
             port: None,
             addr: None,
             send_proxy: false,
+            reuse_pool: false,
+            pool_name: None,
             tls: Default::default(),
         };
         let mut health = Health::new(2, 3);

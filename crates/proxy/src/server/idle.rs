@@ -426,6 +426,23 @@ pub(super) fn take(
     None
 }
 
+/// Takes an idle connection with exactly this label from any worker, for a check: it is registered with the current
+/// runtime. Also returns the number of requests that it has served after its first.
+pub(super) fn take_to_check(
+    server: &ServerRun,
+    proven_only: bool,
+    label: Option<&[u8]>,
+) -> Option<(Socket, Open, u32)> {
+    for list in &server.shared.idle {
+        while let Some(idle) = list.pop(proven_only, label) {
+            if let Ok(socket) = idle.socket.adopt() {
+                return Some((socket, idle.open, idle.reuses));
+            }
+        }
+    }
+    None
+}
+
 /// Takes an idle connection that is reserved for the session of this label.
 pub(super) fn take_own(server: &ServerRun, worker: usize, label: &[u8]) -> Option<(Socket, Open, u32)> {
     let idle = server.shared.idle[worker].pop(false, Some(label))?;

@@ -88,7 +88,7 @@ pub fn set_sockets<'a>(
             Some(ServerNamespace::Named(named)) => namespaces.open(named).map_err(|error| errors.push(error)).ok(),
             Some(ServerNamespace::OfClient) | None => None,
         };
-        let options = SocketOptions { user_timeout: tcp.user_timeout, ..of_sizes(sizes) };
+        let options = SocketOptions { user_timeout: tcp.user_timeout, multipath: tcp.multipath, ..of_sizes(sizes) };
         // Set once: a server belongs to one snapshot.
         let _ = server.sockets.set(ServerSockets { options, namespace });
     }

@@ -43,7 +43,8 @@ fn config(text: &str) -> Config {
     config.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 
-fn running_with(text: &str, workers: usize) -> Arc<Running> {
+/// Returns the running objects of a configuration for `workers` workers.
+pub(super) fn running_with(text: &str, workers: usize) -> Arc<Running> {
     let config = Arc::new(config(text));
     let logger = crate::log::Logger::new(&config, crate::log::Identity::default());
     let process = crate::process::Process::new(workers, None);

@@ -82,6 +82,11 @@ impl ServerNames {
         if errors.is_empty() { Ok(ServerNames { sent, of_pool }) } else { Err(errors) }
     }
 
+    /// Returns whether no server has a name.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.of_pool.is_empty()
+    }
+
     /// Returns the name that is asked for in a handshake that is made for no request.
     pub(crate) fn sent_without_stream(&self, cx: &StreamContext, server: &ServerRun) -> Option<String> {
         self.make(cx).sent(server).map(str::to_owned)

@@ -163,6 +163,9 @@ const DATAGRAM: u32 = 16;
 /// Another one: no other socket may be bound to the address.
 const UNSHARED: u32 = 32;
 
+/// The flag of a socket of MPTCP.
+const MULTIPATH: u32 = 64;
+
 /// A socket that is requested.
 #[derive(Debug, PartialEq)]
 pub struct WantedSocket {
@@ -173,6 +176,7 @@ pub struct WantedSocket {
     datagram: bool,
     v6only: Option<bool>,
     transparent: bool,
+    multipath: bool,
     exclusive: bool,
     shared: bool,
     namespace: Option<String>,
@@ -184,8 +188,20 @@ pub struct WantedSocket {
 impl WantedSocket {
     /// Returns an owned copy of the request.
     pub fn new(wanted: Wanted<'_>) -> WantedSocket {
-        let Wanted { address, backlog, datagram, v6only, transparent, namespace, shared, exclusive, mode, user, group } =
-            wanted;
+        let Wanted {
+            address,
+            backlog,
+            datagram,
+            v6only,
+            transparent,
+            multipath,
+            namespace,
+            shared,
+            exclusive,
+            mode,
+            user,
+            group,
+        } = wanted;
         let own = |name: Option<&str>| name.map(str::to_owned);
         let (address, namespace, user, group) = (address.clone(), own(namespace), own(user), own(group));
         WantedSocket {
@@ -194,6 +210,7 @@ impl WantedSocket {
             datagram,
             v6only,
             transparent,
+            multipath,
             exclusive,
             shared,
             namespace,
@@ -207,8 +224,21 @@ impl WantedSocket {
     pub fn wanted(&self) -> Wanted<'_> {
         let WantedSocket { address, namespace, user, group, .. } = self;
         let (namespace, user, group) = (namespace.as_deref(), user.as_deref(), group.as_deref());
-        let WantedSocket { backlog, datagram, v6only, transparent, exclusive, shared, mode, .. } = *self;
-        Wanted { address, backlog, datagram, v6only, transparent, namespace, shared, exclusive, mode, user, group }
+        let WantedSocket { backlog, datagram, v6only, transparent, multipath, exclusive, shared, mode, .. } = *self;
+        Wanted {
+            address,
+            backlog,
+            datagram,
+            v6only,
+            transparent,
+            multipath,
+            namespace,
+            shared,
+            exclusive,
+            mode,
+            user,
+            group,
+        }
     }
 
     /// Encodes the value as bytes.
@@ -226,10 +256,11 @@ impl WantedSocket {
         number(&mut out, second);
         number(&mut out, self.backlog);
         let transparent = if self.transparent { TRANSPARENT } else { 0 };
+        let multipath = if self.multipath { MULTIPATH } else { 0 };
         let exclusive = if self.exclusive { EXCLUSIVE } else { 0 };
         let unshared = if self.shared { 0 } else { UNSHARED };
         let datagram = if self.datagram { DATAGRAM } else { 0 };
-        number(&mut out, self.v6only.map_or(2, u32::from) | transparent | exclusive | datagram | unshared);
+        number(&mut out, self.v6only.map_or(2, u32::from) | transparent | multipath | exclusive | datagram | unshared);
         number(&mut out, self.mode.unwrap_or(u32::MAX));
         for name in [&self.user, &self.group, &self.namespace] {
             text(&mut out, name.as_deref().unwrap_or_default().as_bytes());
@@ -253,10 +284,11 @@ impl WantedSocket {
         let backlog = reader.number()?;
         let flags = reader.number()?;
         let transparent = flags & TRANSPARENT != 0;
+        let multipath = flags & MULTIPATH != 0;
         let exclusive = flags & EXCLUSIVE != 0;
         let datagram = flags & DATAGRAM != 0;
         let shared = flags & UNSHARED == 0;
-        let v6only = match flags & !(TRANSPARENT | EXCLUSIVE | DATAGRAM | UNSHARED) {
+        let v6only = match flags & !(TRANSPARENT | MULTIPATH | EXCLUSIVE | DATAGRAM | UNSHARED) {
             2 => None,
             only => Some(only == 1),
         };
@@ -269,6 +301,7 @@ impl WantedSocket {
             datagram,
             v6only,
             transparent,
+            multipath,
             exclusive,
             shared,
             namespace,
@@ -459,6 +492,7 @@ mod tests {
                 datagram: false,
                 v6only: Some(true),
                 transparent: true,
+                multipath: true,
                 namespace: Some("n"),
                 shared: false,
                 exclusive: true,

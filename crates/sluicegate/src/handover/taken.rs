@@ -114,8 +114,21 @@ mod tests {
 
     fn wanted_at(address: &BindAddress) -> Wanted<'_> {
         let (backlog, v6only, transparent, exclusive, mode, user, group) = (1, None, false, false, None, None, None);
-        let (datagram, namespace, shared) = (false, None, true);
-        Wanted { address, backlog, datagram, v6only, transparent, namespace, shared, exclusive, mode, user, group }
+        let (datagram, multipath, namespace, shared) = (false, false, None, true);
+        Wanted {
+            address,
+            backlog,
+            datagram,
+            v6only,
+            transparent,
+            multipath,
+            namespace,
+            shared,
+            exclusive,
+            mode,
+            user,
+            group,
+        }
     }
 
     #[test]

@@ -315,3 +315,39 @@ fn what_is_no_http_2_is_not_attached() {
     assert!(client.read_to_end().is_empty());
     assert_eq!(edge.idle("idle_cur"), 0);
 }
+
+/// Checks use the connections that the server has opened; without one they fail at once, as in HAProxy 3.2.
+#[test]
+fn checks_use_attached_connections() {
+    let words = "check inter 50ms rise 1 fall 1\n option httpchk GET /health\n http-check expect string healthy";
+    let edge = Edge::start(2, "proto h2", words, "");
+    let status = || {
+        let text = Sluicegate::stats(&edge.program.directory().join("stats"), "show stat be 4 -1");
+        let line = text.lines().nth(1).expect("a server").to_owned();
+        let cells: Vec<&str> = line.split(',').collect();
+        [17, 36, 65].map(|index| cells[index]).join(" ")
+    };
+    wait_for("a check without a connection", || (status() == "DOWN L7TOUT Layer7 timeout").then_some(()));
+    let device = device(&edge, "nbconn 1", "proto h2", "\"healthy %[path]\"");
+    wait_for("a check over the connection", || (status() == "UP L7OK Layer7 check passed").then_some(()));
+    assert_eq!(ask(&edge, ""), (200, "healthy /".to_owned()));
+    edge.wait_for_idle(1);
+    drop(device);
+    wait_for("a check after the end", || (status() == "DOWN L7TOUT Layer7 timeout").then_some(()));
+}
+
+/// Rates of sessions delay connections as if they were accepted.
+#[test]
+fn rates_delay_connections_to_servers() {
+    let edge = Edge::start(1, "proto h2", "", "");
+    let text = format!(
+        "{GLOBAL} nbthread 1\n maxsessrate 2\n{DEFAULTS}frontend fe\n bind rhttp@pre/srv nbconn 4\nbackend pre\n server srv {} \
+         proto h2\n",
+        edge.private.address()
+    );
+    let program = start(&text, &[]);
+    edge.wait_for_idle(4);
+    let info = Sluicegate::stats(&program.directory().join("stats"), "show info");
+    let most = info.lines().find_map(|line| line.strip_prefix("MaxSessRate: ")).expect("a figure");
+    assert!(most.parse::<u32>().expect("a number") <= 2, "{info}");
+}

@@ -1,11 +1,12 @@
 //! `add server` and `del server`, beside Debian's haproxy, under traffic and over a reload.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
-use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
+use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, lasting_listener, wait_for};
 
 use crate::{BINARY, start};
 
@@ -461,4 +462,60 @@ fn states_tell_whether_connections_use_tls() {
     ask("set server f/off ssl off");
     assert_eq!(column(), ["-1", "0", "1", "0"]);
     assert_eq!(ask("add server f/h2 127.0.0.1:1 proto h2"), "MUX protocol is not usable for server.\n\n");
+}
+
+/// An origin that keeps connections open; it returns, for each request, its target and whether it is its connection's
+/// first.
+fn lasting_origin() -> (String, mpsc::Receiver<(String, bool)>) {
+    let listener = lasting_listener();
+    let address = listener.local_addr().expect("bound").to_string();
+    let (sender, seen) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream);
+                let mut is_first = true;
+                loop {
+                    let mut line = String::new();
+                    if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                        return;
+                    }
+                    let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
+                    while line.trim_end() != "" {
+                        line.clear();
+                        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                            return;
+                        }
+                    }
+                    if sender.send((target, std::mem::take(&mut is_first))).is_err()
+                        || reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, seen)
+}
+
+/// `check-reuse-pool`: a check takes an idle connection of its server.
+#[test]
+fn checks_may_take_idle_connections() {
+    for (words, reuses) in [("check-reuse-pool", true), ("", false), ("check-reuse-pool check-send-proxy", false)] {
+        let (gate, (origin, seen)) = (Listening::new(), lasting_origin());
+        let text = format!(
+            "global\n nbthread 2\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nlisten \
+             f\n bind {}\n http-reuse always\n option httpchk GET /check\n default-server inter 50ms\n server s {origin} \
+             check {words}\n",
+            gate.word()
+        );
+        let _program = start(&text, &[&gate]);
+        assert_eq!(Client::connect(&gate.address()).get("/traffic").status, 200);
+        let mut after = seen.iter().skip_while(|(target, _)| target != "/traffic").skip(1);
+        // One check may have begun before the connection was idle.
+        let next: Vec<_> = after.by_ref().take(4).collect();
+        assert_eq!(next.iter().any(|(_, is_first)| !is_first), reuses, "{words}: {next:?}");
+    }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
 use crate::limits::TRACKED_COUNTERS_MAX;
 use crate::model::{
-    CloseSpread, LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, RuntimeState, StatusClasses, StatusCodes,
+    CloseSpread, DnsFamilies, LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, RuntimeState, StatusClasses,
+    StatusCodes,
 };
 use crate::section::log;
 use crate::section::table::{self, MANY, Table};
@@ -79,6 +80,36 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             if let Err(message) = r.reader.global.default_paths.read(line, r.files) {
                 r.diagnostics.error(line.at(1), message);
             }
+        },
+    ),
+    line(
+        "dns-accept-family",
+        1,
+        1,
+        "ipv4|ipv6|auto[,…]",
+        "The families of addresses that resolvers ask for and use: both by default; 'auto' is IPv4, and IPv6 while the \
+         system has a route for it.",
+        |r, line| {
+            let mut families = [false; 3];
+            for word in line.text(1).split(',').filter(|word| !word.is_empty()) {
+                match ["ipv4", "ipv6", "auto"].iter().position(|known| *known == word) {
+                    Some(index) => families[index] = true,
+                    None => {
+                        let message = format!(
+                            "'dns-accept-family' expects a comma-delimited list of 'ipv4' and 'ipv6' but got '{}'.",
+                            line.text(1)
+                        );
+                        r.diagnostics.error(line.at(1), message);
+                        return;
+                    }
+                }
+            }
+            r.reader.global.dns_families = match families {
+                [_, _, true] => DnsFamilies::Auto,
+                [true, false, _] => DnsFamilies::V4,
+                [false, true, _] => DnsFamilies::V6,
+                [true, true, _] | [false, false, _] => DnsFamilies::Both,
+            };
         },
     ),
     flag("daemon", "Runs in the background; '-db' overrides it.", |g| &mut g.daemon),

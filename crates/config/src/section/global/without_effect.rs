@@ -85,6 +85,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     alone("tune.disable-zero-copy-forwarding", COPYING),
     line("tune.epoll.mask-events", 1, 1, "EVENT[,EVENT]…", POLLER, |_, _| ()),
     number("tune.events.max-events-at-once", SCHEDULING),
+    bounded("tune.fail-alloc", 0, 100, "No effect, as in a HAProxy that is not built to test failures of allocations."),
     switch("tune.fd.edge-triggered", POLLER),
     switch("tune.h1.zero-copy-fwd-recv", COPYING),
     switch("tune.h1.zero-copy-fwd-send", COPYING),

@@ -1,6 +1,6 @@
 //! Servers that come while the process runs (`add server` of the stats socket; management guide 9.3).
 
-use crate::address;
+use crate::address::{self, Transport};
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Place, known};
 use crate::diagnostic::{Diagnostics, Severity};
@@ -22,6 +22,7 @@ const REFUSED: &[&str] = &[
     "namespace",
     "no-agent-check",
     "no-check",
+    "no-check-reuse-pool",
     "no-check-ssl",
     "no-send-proxy-v2-ssl",
     "no-send-proxy-v2-ssl-cn",
@@ -57,7 +58,10 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
     if proxy.servers.iter().any(|server| &*server.name == name) {
         return Err("Already exists a server with the same name in backend.".to_owned());
     }
-    let address = address::server(place).map_err(|problem| problem.message)?;
+    let (address, transport) = address::server_line(place).map_err(|problem| problem.message)?;
+    if transport == Transport::Datagram {
+        return Err(format!("'{place}' : a dynamic server gets no datagrams"));
+    }
     let mut settings = ServerSettings::default();
     // No file is read while the process runs: what a server names has been loaded with the configuration.
     let files = MemoryFiles::new();
@@ -83,7 +87,7 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
             return Err(format!("unable to use {place}/{target} for tracking as it is a dynamic server."));
         }
     }
-    if settings.tls.proto.is_some_and(|proto| !proto.fits(proxy.mode == Mode::Http)) {
+    if settings.tls.proto.is_some_and(|proto| !proto.fits(proxy.mode)) {
         return Err("MUX protocol is not usable for server.".to_owned());
     }
     let same = settings.sid.and_then(|id| proxy.servers.iter().find(|server| server.sid == id));
@@ -103,6 +107,7 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
     first_error(&diagnostics)?;
     // Checks do not follow the server's `ssl`, as in HAProxy.
     let check_tls = settings.tls.check(true);
+    settings.tcp.multipath = transport == Transport::Multipath;
     let mut server = settings.server(name.into(), address, at);
     (server.sid, server.dynamic, server.tls) = (sid, true, tls);
     if let Some(check) = &mut server.check {

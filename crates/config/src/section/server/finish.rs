@@ -31,6 +31,7 @@ impl ServerSettings {
     /// Returns the server that they make.
     pub(crate) fn server(self, name: Arc<str>, address: ServerAddress, at: Position) -> Server {
         let (resolve, health, (maxconn, minconn)) = (self.resolve(), self.health(&at), self.limits());
+        let is_reverse = matches!(address, ServerAddress::Reverse);
         Server {
             name,
             // 0 stands for "the next free one" until the whole backend is known.
@@ -67,6 +68,8 @@ impl ServerSettings {
                 port: self.port.or(self.addr_port),
                 addr: self.addr,
                 send_proxy: self.check_send_proxy,
+                reuse_pool: self.check_reuse_pool.unwrap_or(is_reverse),
+                pool_name: self.check_pool_name,
                 tls: self.tls.check(self.port.is_some() || self.addr.is_some()),
             }),
             tls: None,

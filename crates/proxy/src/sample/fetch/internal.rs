@@ -52,6 +52,14 @@ pub(super) fn id32(_: &Args<'_>) -> Compiled {
     read(|cx| Some(Value::Int(i64::from(cx.id as u32))))
 }
 
+pub(super) fn spoe_engine_id(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::text(cx.spoe.as_ref()?.carried.as_ref()?.id.as_bytes())))
+}
+
+pub(super) fn term_events(_: &Args<'_>) -> Compiled {
+    read(|_| Some(Value::text(b"-")))
+}
+
 pub(super) fn conn_retries(_: &Args<'_>) -> Compiled {
     read(|cx| Some(Value::Int(i64::from(cx.log.retries))))
 }

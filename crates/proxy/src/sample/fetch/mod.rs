@@ -164,6 +164,8 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::BytesIn => internal::bytes_in(args),
         Fetch::BytesOut => internal::bytes_out(args),
         Fetch::Id32 => internal::id32(args),
+        Fetch::TermEvents => internal::term_events(args),
+        Fetch::SpoeEngineId => internal::spoe_engine_id(args),
         // Proxies and servers.
         Fetch::ActConns => internal::act_conns(args),
         Fetch::AvgQueue => state::avg_queue(args),

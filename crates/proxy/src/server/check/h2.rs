@@ -5,9 +5,10 @@ use sluicegate_wire::http::{ConnectionField, Framing, Limits, Message, parse_req
 use sluicegate_wire::http2::{Connection, ErrorCode, Event, Progress, Settings, StreamKey};
 
 use super::probe::ANSWER_MAX;
+use super::translator::{Broken, Translator};
 
 /// A check's connection.
-pub(super) struct Translator {
+pub(super) struct Http2 {
     wire: Connection,
     stream: Option<StreamKey>,
     /// Received bytes that are not parsed yet.
@@ -16,30 +17,21 @@ pub(super) struct Translator {
     https: bool,
 }
 
-/// The reason why no response comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken;
-
-impl Translator {
+impl Http2 {
     /// Returns a connection that begins; `https` is the scheme of its requests.
-    pub(super) fn new(https: bool) -> Translator {
+    pub(super) fn new(https: bool) -> Http2 {
         let settings = Settings {
             initial_window: ANSWER_MAX as u32,
             max_concurrent_streams: 1,
             connect_protocol: false,
             ..Settings::default()
         };
-        Translator {
-            wire: Connection::client(settings),
-            stream: None,
-            input: Vec::new(),
-            message: Message::new(),
-            https,
-        }
+        Http2 { wire: Connection::client(settings), stream: None, input: Vec::new(), message: Message::new(), https }
     }
+}
 
-    /// Begins a stream for a request in the form of HTTP/1.
-    pub(super) fn request(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+impl Translator for Http2 {
+    fn request(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         if let Some(earlier) = self.stream.take() {
             self.wire.release(earlier);
         }
@@ -58,18 +50,15 @@ impl Translator {
         Ok(())
     }
 
-    /// Returns what is to be written.
-    pub(super) fn output(&self) -> &[u8] {
+    fn output(&self) -> &[u8] {
         self.wire.output()
     }
 
-    /// Records that bytes were written.
-    pub(super) fn wrote(&mut self, count: usize) {
+    fn wrote(&mut self, count: usize) {
         self.wire.wrote(count);
     }
 
-    /// Appends the response, as far as it is in these bytes, to `into`; returns whether it is complete.
-    pub(super) fn receive(&mut self, bytes: &[u8], into: &mut Vec<u8>) -> Result<bool, Broken> {
+    fn receive(&mut self, bytes: &[u8], into: &mut Vec<u8>) -> Result<bool, Broken> {
         self.input.extend_from_slice(bytes);
         self.wire.begin_turn();
         let mut ended = false;
@@ -112,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_check_is_a_stream_and_its_response_looks_like_one_of_http_1() {
-        let mut check = Translator::new(false);
+        let mut check = Http2::new(false);
         check.request(b"OPTIONS /health HTTP/1.0\r\nhost: a\r\n\r\n").unwrap();
         let mut server = Connection::server(Settings::default());
         let mut message = Message::new();

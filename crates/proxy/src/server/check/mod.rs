@@ -14,8 +14,11 @@ mod answer;
 mod code;
 mod expect;
 mod external;
+mod fcgi;
 mod h2;
+mod pooled;
 mod probe;
+mod translator;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -164,7 +167,11 @@ async fn check_once(
         _ => {
             let address = address(server, subject);
             let never_local = running.config.global.never_local;
-            let aim = Aim { proxy, server, code, inter, address, send_proxy, never_local, node };
+            let check = match subject {
+                Subject::Server(check) => Some(check),
+                Subject::Agent(_) => None,
+            };
+            let aim = Aim { proxy, server, check, code, inter, address, send_proxy, never_local, node };
             Probe::new(aim).run().await
         }
     };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::{CheckProtocol, CheckStatus, Proto, ServerAddress};
+use sluicegate_config::model::{Check, CheckProtocol, CheckStatus, Proto, ServerAddress};
 use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 use sluicegate_wire::proxy_protocol::{Writer, write_v1};
@@ -19,7 +19,10 @@ use tokio::time::{Instant as Deadline, timeout_at};
 use super::answer::AgentLine;
 use super::code::{BytesCode, CheckCode, ConnectCode, ExpectedCode, KindCode, PortCode, RequestCode, StepCode};
 use super::expect::{Seen, Verdict};
-use super::h2::Translator;
+use super::fcgi::Responder;
+use super::h2::Http2;
+use super::pooled::{self, Borrowed, Loan, Taken};
+use super::translator::Translator;
 use crate::log::View;
 use crate::running::ProxyRun;
 use crate::sample::{Sample, VarMap, Variables};
@@ -55,6 +58,8 @@ impl Outcome {
 pub(crate) struct Aim<'a> {
     pub(super) proxy: &'a Arc<ProxyRun>,
     pub(super) server: &'a Arc<ServerRun>,
+    /// The settings of checks; `None` for an agent.
+    pub(super) check: Option<&'a Check>,
     pub(super) code: &'a CheckCode,
     /// `inter`, which is also the timeout of the whole check.
     pub(super) inter: Duration,
@@ -80,6 +85,10 @@ enum Silence {
 pub(crate) struct Probe<'a> {
     aim: Aim<'a>,
     socket: Option<Socket>,
+    /// The place of a socket that comes from the server's pool, until something is sent.
+    loan: Option<Loan>,
+    /// A stream of a connection of the server's pool.
+    borrowed: Option<Borrowed>,
     /// Whether the connection is closed normally and not with a reset.
     linger: bool,
     deadline: Deadline,
@@ -90,8 +99,8 @@ pub(crate) struct Probe<'a> {
     pub(super) code: u32,
     /// The version in a MySQL server's first packet.
     greeting: Option<Vec<u8>>,
-    /// The state of a connection that speaks HTTP/2.
-    http2: Option<Box<Translator>>,
+    /// The state of a connection that speaks HTTP/2 or FastCGI.
+    translator: Option<Box<dyn Translator>>,
 }
 
 impl Drop for Probe<'_> {
@@ -106,6 +115,8 @@ impl<'a> Probe<'a> {
             deadline: Deadline::now() + aim.inter,
             aim,
             socket: None,
+            loan: None,
+            borrowed: None,
             linger: true,
             received: Vec::new(),
             ended: false,
@@ -113,7 +124,7 @@ impl<'a> Probe<'a> {
             message: Message::new(),
             code: 0,
             greeting: None,
-            http2: None,
+            translator: None,
         }
     }
 
@@ -332,10 +343,13 @@ impl<'a> Probe<'a> {
 
     /// Closes the connection. Without `linger` a TCP connection is reset, so that no socket remains in TIME_WAIT.
     fn hang_up(&mut self) {
-        if let Some(socket) = self.socket.take()
-            && !self.linger
-        {
-            socket.reset_on_close();
+        self.borrowed = None;
+        match (self.socket.take(), self.loan.take()) {
+            (Some(socket), Some(loan)) => {
+                pooled::give_back(&self.aim.proxy.directory.process, self.aim.server, socket, loan);
+            }
+            (Some(socket), None) if !self.linger => socket.reset_on_close(),
+            _ => {}
         }
         self.received.clear();
         self.ended = false;
@@ -352,6 +366,16 @@ impl<'a> Probe<'a> {
             self.deadline = self.deadline.min(now + limit);
         }
         let server = self.aim.server;
+        if self.take_from_pool(connect).await {
+            if let Some(limit) = check_limit {
+                self.deadline = Deadline::now() + limit;
+            }
+            return Ok(());
+        }
+        if server.config.is_reverse() && self.aim.address.is_none() && connect.addr.is_none() {
+            // Nothing connects to it; this is what HAProxy reports, at once.
+            return Err(self.trouble(CheckStatus::L7Tout, None, step));
+        }
         let local = source::local_of_check(&self.aim.proxy.config, &server.config);
         let address = self.address(connect);
         let phase = Phase::Connecting { unix: address.is_none(), bound: local.is_some() };
@@ -399,15 +423,34 @@ impl<'a> Probe<'a> {
             self.write(&line, step).await?;
         }
         self.secure(connect, step).await?;
-        self.http2 = self.speaks_http2(connect).then(|| Box::new(Translator::new(self.is_secure())));
+        self.translator = self.translator(connect, peer);
         Ok(())
     }
 
-    /// Returns whether the connection speaks HTTP/2: by `proto` of the step, of checks or of the server, or as the
-    /// handshake has selected.
-    fn speaks_http2(&self, connect: &ConnectCode) -> bool {
-        if self.aim.code.protocol != CheckProtocol::Http {
+    /// Takes a connection from the server's pool; `false` if the check needs one of its own, or there is none.
+    async fn take_from_pool(&mut self, connect: &ConnectCode) -> bool {
+        let Some(check) = self.aim.check else { return false };
+        let (proxy, server) = (self.aim.proxy, self.aim.server);
+        if !pooled::may_take(check, self.aim.send_proxy, server, connect) {
             return false;
+        }
+        let of_default = check.tls.sni.as_deref().filter(|_| connect.default);
+        let name = check.pool_name.as_deref().or(connect.tls.sni.as_deref()).or(of_default);
+        let taking = pooled::take(proxy, server, name);
+        match timeout_at(self.deadline, taking).await.ok().flatten() {
+            Some(Taken::Own(socket, loan)) => (self.socket, self.loan) = (Some(socket), Some(loan)),
+            // Only requests of HTTP are streams.
+            Some(Taken::Stream(stream)) => self.borrowed = Some(stream),
+            None => return false,
+        }
+        true
+    }
+
+    /// Returns the state of a connection that does not speak HTTP/1: by `proto` of the step, of checks or of the server, or
+    /// as the handshake has selected.
+    fn translator(&self, connect: &ConnectCode, peer: Option<SocketAddr>) -> Option<Box<dyn Translator>> {
+        if self.aim.code.protocol != CheckProtocol::Http {
+            return None;
         }
         let config = &self.aim.server.config;
         let of_check = config.check.as_ref().and_then(|check| check.tls.proto);
@@ -416,9 +459,12 @@ impl<'a> Probe<'a> {
             false => connect.tls.proto,
         };
         let facts = self.socket.as_ref().and_then(|socket| socket.tls()).and_then(|tls| tls.facts());
+        let http2 = || -> Box<dyn Translator> { Box::new(Http2::new(self.is_secure())) };
         match proto {
-            Some(proto) => proto == Proto::H2,
-            None => facts.is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2")),
+            Some(Proto::H2) => Some(http2()),
+            Some(Proto::Fcgi) => Some(Box::new(Responder::new(self.aim.proxy.fcgi.clone()?, peer))),
+            Some(Proto::H1 | Proto::Spop | Proto::Raw) => None,
+            None => facts.is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2")).then(http2),
         }
     }
 
@@ -442,6 +488,7 @@ impl<'a> Probe<'a> {
     /// Returns whether the connection uses TLS.
     fn is_secure(&self) -> bool {
         self.socket.as_ref().is_some_and(|socket| socket.tls().is_some())
+            || self.borrowed.as_ref().is_some_and(|stream| stream.is_secure)
     }
 
     fn address(&mut self, connect: &ConnectCode) -> Option<SocketAddr> {
@@ -484,12 +531,21 @@ impl<'a> Probe<'a> {
 
     async fn write(&mut self, mut bytes: &[u8], step: &StepCode) -> Result<(), Outcome> {
         self.received.clear();
-        if let Some(http2) = &mut self.http2 {
+        // What was sent to may not serve another request.
+        self.loan = None;
+        if let Some(stream) = &mut self.borrowed {
             self.ended = false;
-            let begun = http2.request(bytes);
-            return match begun.is_ok() && timeout_at(self.deadline, self.flush_http2()).await.is_ok() {
+            return match stream.ask(bytes) {
                 true => Ok(()),
-                false => Err(self.trouble(CheckStatus::L7Rsp, Some("HTTP/2 request not accepted".to_owned()), step)),
+                false => Err(self.trouble(CheckStatus::SockErr, None, step)),
+            };
+        }
+        if let Some(translator) = &mut self.translator {
+            self.ended = false;
+            let begun = translator.request(bytes);
+            return match begun.is_ok() && timeout_at(self.deadline, self.flush()).await.is_ok() {
+                true => Ok(()),
+                false => Err(self.trouble(CheckStatus::L7Rsp, Some("request not accepted".to_owned()), step)),
             };
         }
         while !bytes.is_empty() {
@@ -512,8 +568,15 @@ impl<'a> Probe<'a> {
         if self.ended {
             return Ok(());
         }
-        if self.http2.is_some() {
-            return self.read_http2().await;
+        if let Some(stream) = &mut self.borrowed {
+            let response = timeout_at(self.deadline, stream.answer()).await.map_err(|_| Silence::TimedOut)?;
+            let broken = || Silence::Broken(io::ErrorKind::ConnectionReset.into());
+            self.received.append(&mut response.ok_or_else(broken)?);
+            self.ended = true;
+            return Ok(());
+        }
+        if self.translator.is_some() {
+            return self.read_translated().await;
         }
         let Some(socket) = &mut self.socket else { return Ok(()) };
         let room = ANSWER_MAX.saturating_sub(self.received.len());
@@ -541,19 +604,19 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Writes the frames that wait. A connection that breaks is noticed by the next read.
-    async fn flush_http2(&mut self) {
-        let (Some(http2), Some(socket)) = (&mut self.http2, &mut self.socket) else { return };
-        while !http2.output().is_empty() {
-            match std::future::poll_fn(|cx| socket.poll_write(cx, http2.output())).await {
-                Ok(count) => http2.wrote(count),
+    /// Writes what a translator has. A connection that breaks is noticed by the next read.
+    async fn flush(&mut self) {
+        let (Some(translator), Some(socket)) = (&mut self.translator, &mut self.socket) else { return };
+        while !translator.output().is_empty() {
+            match std::future::poll_fn(|cx| socket.poll_write(cx, translator.output())).await {
+                Ok(count) => translator.wrote(count),
                 Err(_) => return,
             }
         }
     }
 
     /// Waits for more of the response, or for its end.
-    async fn read_http2(&mut self) -> Result<(), Silence> {
+    async fn read_translated(&mut self) -> Result<(), Silence> {
         let mut buffer = [0; 4_096];
         let before = self.received.len();
         while self.received.len() == before && !self.ended {
@@ -561,7 +624,7 @@ impl<'a> Probe<'a> {
                 self.ended = true;
                 break;
             }
-            let (Some(http2), Some(socket)) = (&mut self.http2, &mut self.socket) else { break };
+            let (Some(translator), Some(socket)) = (&mut self.translator, &mut self.socket) else { break };
             let read = std::future::poll_fn(|cx| socket.poll_read(cx, &mut buffer));
             let count = match timeout_at(self.deadline, read).await {
                 Err(_) => return Err(Silence::TimedOut),
@@ -572,9 +635,9 @@ impl<'a> Probe<'a> {
                 }
                 Ok(Ok(count)) => count,
             };
-            self.ended = http2.receive(&buffer[..count], &mut self.received).unwrap_or(true);
+            self.ended = translator.receive(&buffer[..count], &mut self.received).unwrap_or(true);
             self.received.truncate(ANSWER_MAX);
-            if timeout_at(self.deadline, self.flush_http2()).await.is_err() {
+            if timeout_at(self.deadline, self.flush()).await.is_err() {
                 return Err(Silence::TimedOut);
             }
         }

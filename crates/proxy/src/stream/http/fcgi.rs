@@ -4,7 +4,7 @@ use sluicegate_wire::http::{Framing, Method, ResponseHead, Version};
 
 use super::*;
 use crate::fcgi::Parameters;
-use crate::mux::fcgi::Surroundings;
+use crate::fcgi::params::Surroundings;
 
 impl Exchange<'_> {
     /// Runs the rules of the backend's application, whether or not its server will be one of FastCGI, and removes the

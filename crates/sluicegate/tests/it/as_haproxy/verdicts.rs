@@ -334,10 +334,8 @@ fn backends_of_messages_are_checked() {
 #[test]
 fn keywords_of_later_versions_are_not_supported_yet() {
     let global = |line: &str| format!("global\n {line}\n{}", listen("maxconn 10"));
-    for line in ["dns-accept-family ipv4", "tune.fail-alloc 1"] {
-        refuses(&global(line), "is not supported yet");
-    }
-    refuses(&listen("server a 127.0.0.1:1 no-check-reuse-pool"), "is not supported yet");
+    refuses(&global("oqs on"), "is not supported yet");
+    refuses(&listen("http-request set-header X %[internal.htx.data]"), "is not supported yet");
     for line in ["force-be-switch", "server a 127.0.0.1:1 renegotiate", "http-request set-header X %[req.bytes_in]"] {
         refuses(&listen(line), "is newer than HAProxy 3.2");
     }
@@ -354,6 +352,11 @@ fn numbers_without_effect_have_haproxys_bounds() {
         ("tune.ring.queues 17", "between 0 and 16"),
         ("tune.glitches.kill.cpu-usage 101", "between 0 and 100"),
         ("tune.peers.max-updates-at-once 0", "between 1 and"),
+        ("tune.fail-alloc 101", "between 0 and 100"),
+        (
+            "dns-accept-family ipv5",
+            "'dns-accept-family' expects a comma-delimited list of 'ipv4' and 'ipv6' but got 'ipv5'.",
+        ),
         ("tune.memory.hot-size 0", "tune.memory.hot-size"),
         ("description", "'description' expects"),
     ] {
@@ -368,6 +371,21 @@ fn numbers_without_effect_have_haproxys_bounds() {
         refuses(&step("port"), "'port' expects a port number or a sample expression as argument");
         refuses(&step("port 80-90"), "unknown fetch method '80-90'");
     }
+}
+
+/// Addresses, protocols and scopes that HAProxy 3.2 has.
+#[test]
+fn words_of_3_2_stand_where_haproxy_takes_them() {
+    takes(&format!("global\n tune.fail-alloc 1\n dns-accept-family ipv4,ipv6\n{}", listen("maxconn 10")), &[]);
+    takes(&listen("server a mptcp@127.0.0.1:1 check check-reuse-pool check-pool-conn-name x"), &[]);
+    takes(&listen("default-server check-reuse-pool\n server a 127.0.0.1:1 check no-check-reuse-pool"), &[]);
+    refuses(&listen("bind mptcp@127.0.0.1:1,127.0.0.1:2"), "addresses of MPTCP and others on one line");
+    refuses(&listen("server a 127.0.0.1:1 proto spop"), "MUX protocol 'spop' is not usable for server 'a'");
+    refuses(&listen("server a 127.0.0.1:1 check check-proto spop"), "incompatible MUX protocol");
+    refuses(&listen("server a 127.0.0.1:1 usesrc clientip"), "'usesrc' only allowed after a 'source' statement");
+    refuses(&listen("bind 127.0.0.1:1 ocsp-update on"), "unknown keyword 'ocsp-update' of 'bind'");
+    let scopes = ["psess", "ptxn", "preq", "pres"].map(|scope| format!("%[var({scope}.x)]")).concat();
+    takes(&listen(&format!("http-request set-header x {scopes}%[term_events]%[spoe.engine-id]")), &[]);
 }
 
 /// HAProxy compares this word without regard to case.

@@ -139,3 +139,34 @@ fn requests_of_scripts_ask_the_section_that_is_set() {
         drop(own);
     }
 }
+
+/// `dns-accept-family`: neither asked for nor used are addresses of another family.
+#[test]
+fn families_that_are_not_accepted_are_not_used() {
+    let names = Nameserver::start();
+    let gates = [(); 3].map(|()| Listening::new());
+    let expected = ["127.0.0.1,2001:db8::1", "127.0.0.1,", ",2001:db8::1"];
+    let families = ["ipv4,ipv6", "ipv4", "ipv6"];
+    let programs: Vec<_> = families.iter().zip(&gates).map(|(family, gate)| {
+        let text = format!(
+            "global\n dns-accept-family {family}\nresolvers dns\n nameserver one {}\n {TIMES}\ndefaults\n mode http\n \
+             timeout client 60s\nfrontend gate\n bind {}\n http-request do-resolve(txn.four,dns,ipv6) str(four.example)\n \
+             http-request do-resolve(txn.six,dns,ipv4) str(six.example)\n http-request return content-type text/plain \
+             lf-string %[var(txn.four)],%[var(txn.six)]\n",
+            names.address,
+            gate.word()
+        );
+        crate::start(&text, &[gate])
+    }).collect();
+    names.know(vec![address("four.example", "127.0.0.1"), address("six.example", "2001:db8::1")]);
+    for ((family, gate), expected) in families.iter().zip(&gates).zip(expected) {
+        // The first answers may be late.
+        wait_for("the addresses", || {
+            let text = Client::connect(&gate.address()).get("/").text();
+            (text == expected).then_some(())
+        });
+        // Of the other family nothing comes, however often it is asked for.
+        assert_eq!(Client::connect(&gate.address()).get("/").text(), expected, "{family}");
+    }
+    drop(programs);
+}

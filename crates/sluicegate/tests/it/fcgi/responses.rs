@@ -3,7 +3,7 @@
 use sluicegate_testkit::wait_for;
 
 use super::application::{Application, Heard, Request, end, record, stderr, stdout};
-use super::{Gate, Parts, both};
+use super::{Gate, Parts, SPLIT, both};
 
 /// Returns the bytes that a client gets, without the date.
 fn shown(text: &str) -> String {
@@ -207,4 +207,40 @@ fn an_aborted_upload_is_told_to_the_application() {
         wait_for("the abort", || app.heard().iter().find(|(_, heard)| matches!(heard, Heard::Abort(1))).map(|_| ()));
     };
     both(see);
+}
+
+/// HTTP checks speak FastCGI: the application's view of a check, and the result.
+#[test]
+fn checks_are_haproxys() {
+    let cases = [
+        " option httpchk GET /ping?x\n",
+        " option httpchk\n http-check send meth POST uri /health.php ver HTTP/1.1 hdr host h hdr x-a b body hello\n \
+         http-check expect rstatus ^503\n",
+    ];
+    for backend in cases {
+        let [theirs, own] = both(|ours| {
+            let app = Application::answering(|request| match request.param("REQUEST_METHOD") {
+                "POST" => request.answer("Status: 503 Busy\r\n\r\nbody"),
+                _ => request.answer("Content-type: text/plain\r\n\r\nwell"),
+            });
+            let gate = Gate::start(ours, &app.address, Parts { backend, server: "check inter 100ms", ..SPLIT });
+            let result = wait_for("a check", || {
+                let stat = gate.stats("show stat b 4 -1");
+                let row = stat.lines().find(|line| line.starts_with("b,s,"))?;
+                let cells: Vec<&str> = row.split(',').collect();
+                cells[36].starts_with('L').then(|| [17, 36, 37, 65].map(|index| cells[index].to_owned()))
+            });
+            let heard = app.heard();
+            let Some((_, Heard::Request(request))) = heard.first() else { panic!("no request: {heard:?}") };
+            let plain = |(name, value): &(String, String)| match &**name {
+                "REMOTE_PORT" | "SERVER_PORT" => format!("{name}=<port>"),
+                "SERVER_SOFTWARE" => format!("{name}={}", value.split(' ').next().unwrap_or("")),
+                _ => format!("{name}={value}"),
+            };
+            let params: Vec<String> = request.params.iter().map(plain).collect();
+            (params, request.keep, request.body.clone(), result)
+        });
+        assert_eq!(own, theirs, "{backend}");
+        assert_eq!((&*own.3[0], &*own.3[1]), ("UP", "L7OK"), "{own:?}");
+    }
 }

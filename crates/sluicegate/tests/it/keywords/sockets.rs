@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Duration;
 
-use sluicegate_testkit::{Client, Listening, PATIENCE, Sluicegate, wait_for};
-use socket2::{Domain, Socket, Type};
+use sluicegate_testkit::{Client, Listening, PATIENCE, Sluicegate, free_port, wait_for};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{DEFAULTS, answer, one_proxy};
 use crate::start;
@@ -179,4 +180,38 @@ fn anonkey_is_the_key_of_set_anon_on() {
     assert!(one.contains("Key : 12345"), "{one}");
     assert_eq!(one, shown("    anonkey 12345\n"));
     assert_ne!(one, shown("    anonkey 54321\n"));
+}
+
+/// Returns whether a connection is one of MPTCP to its end.
+fn is_multipath(socket: &impl AsRawFd) -> bool {
+    /// `TCP_IS_MPTCP`.
+    const IS_MULTIPATH: libc::c_int = 43;
+    let mut value: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    let into = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: the kernel writes one integer, whose size is passed.
+    let got = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, IS_MULTIPATH, into, &mut size) };
+    got == 0 && value == 1
+}
+
+#[test]
+fn addresses_of_mptcp() {
+    let multipath = || Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP));
+    // A kernel without it has nothing to test.
+    let Ok(origin) = multipath() else { return };
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    origin.bind(&any.into()).expect("a port");
+    origin.listen(8).expect("listening");
+    let place = origin.local_addr().expect("bound").as_socket().expect("an address");
+    let port = free_port();
+    let text = format!("{DEFAULTS}listen gate\n mode tcp\n bind mptcp@127.0.0.1:{port}\n server s mptcp4@{place}\n");
+    let program = start(&text, &[]);
+    let gate = SocketAddr::from(([127, 0, 0, 1], port)).into();
+    let client = wait_for("the start", || {
+        let client = multipath().expect("a socket");
+        client.connect(&gate).ok().map(|()| client)
+    });
+    let (served, _) = origin.accept().expect("a connection");
+    assert!(is_multipath(&client) && is_multipath(&served));
+    drop(program);
 }

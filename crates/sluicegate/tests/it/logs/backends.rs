@@ -56,6 +56,20 @@ fn messages_are_shared_by_weight() {
     );
 }
 
+/// `set server … addr` moves a server, and back.
+#[test]
+fn a_server_moves() {
+    let servers = Servers::new(2);
+    let runner = logging_to(&servers.lines(&["", "weight 0"]));
+    for (path, to) in [("/a", 0), ("/b", 1), ("/c", 0)] {
+        let address = servers.0[to].address();
+        let (ip, port) = address.rsplit_once(':').expect("an address");
+        runner.ask(&format!("set server logs/s0 addr {ip} port {port}"));
+        runner.get(&[path]);
+        servers.has(to, path);
+    }
+}
+
 #[test]
 fn a_random_server_is_one_of_those_with_weight() {
     let servers = Servers::new(2);

@@ -1,8 +1,9 @@
 //! Connections to agents: hellos, exchanges at the same time, reuse, and what the stats socket shows.
 
+use std::io::Read;
 use std::sync::Mutex;
 
-use sluicegate_testkit::{Client, PATIENCE};
+use sluicegate_testkit::{Client, PATIENCE, lasting_listener};
 
 use super::agent::{Agent, Notify, Seen, TRANSACTION, hello, polite, set, str};
 use super::{Gate, PARTS, Parts, both, showing};
@@ -220,4 +221,41 @@ fn idle_connections_end() {
     let reason = agent.disconnected();
     assert_eq!(reason[0], ("status-code".to_owned(), "uint32 0".to_owned()));
     assert!(PATIENCE > std::time::Duration::ZERO && gate.directory().exists());
+}
+
+/// Expressions of an agent's server see the engine, and the variables of the stream whose messages it is sent.
+#[test]
+fn an_exchange_sees_its_engine_and_its_stream() {
+    let agent = lasting_listener();
+    let front = " http-request set-var(sess.s) str(one)\n http-request set-var(txn.t) str(two)\n http-request \
+                 set-var(req.r) str(three)\n http-request set-var(ptxn.t) str(none)\n http-request send-spoe-group e g\n \
+                 http-request return status 200\n";
+    let messages = "spoe-message m\n args path\nspoe-group g\n messages m\n";
+    let tlv = "%[spoe.engine-id] %[var(psess.s)] %[var(ptxn.t)] %[var(preq.r)] %[var(pres.r)] %[var(txn.t)]";
+    let backend = format!(
+        " mode spop\n balance hash var(ptxn.t)\n default-server proto spop send-proxy-v2 set-proxy-v2-tlv-fmt(0xE0) \
+         \"{tlv} end\"\n server b {}\n",
+        agent.local_addr().expect("bound")
+    );
+    let parts = Parts { front, agent: " timeout processing 60s\n groups g\n", messages, backend: &backend, ..PARTS };
+    // The other server is down: nobody listens on its address.
+    let gate = Gate::start_at(true, "127.0.0.1:1 disabled", &parts);
+    let mut client = Client::connect(&gate.front.address());
+    client.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+    let (mut stream, _) = agent.accept().expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    let mut seen = Vec::new();
+    let key = b"engine-id\x08\x24";
+    let id = loop {
+        let mut piece = [0; 512];
+        let count = stream.read(&mut piece).expect("bytes");
+        assert!(count > 0, "{}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&piece[..count]);
+        let found = seen.windows(key.len()).position(|window| window == key);
+        if let Some(id) = found.and_then(|at| seen.get(at + key.len()..at + key.len() + 36)) {
+            break String::from_utf8_lossy(id).into_owned();
+        }
+    };
+    let seen = String::from_utf8_lossy(&seen);
+    assert!(seen.contains(&format!("{id} one two three   end")), "{seen}");
 }

@@ -8,7 +8,7 @@ use sluicegate_pattern::Captures;
 use sluicegate_wire::fcgi::{HEADER, write_param};
 use sluicegate_wire::http::{Message, Version, origin_form};
 
-use crate::fcgi::Parameters;
+use super::Parameters;
 use crate::sample::{append_ip, url_decode};
 
 /// The parts of a request that are not in its head.
