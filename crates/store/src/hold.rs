@@ -398,11 +398,11 @@ pub(crate) fn in_order(mut held: KeyList) -> KeyList {
         return held;
     }
     held.sort_unstable_by(|a, b| {
-        let rank = |held: &HeldKey| (held.db, held.stripe, held.mode == Mode::Shared);
-        a.key.cmp(&b.key).then(rank(a).cmp(&rank(b)))
+        let place = |held: &HeldKey| (held.db, held.stripe);
+        let rest = || a.key.cmp(&b.key).then((a.mode == Mode::Shared).cmp(&(b.mode == Mode::Shared)));
+        place(a).cmp(&place(b)).then_with(rest)
     });
-    held.dedup_by(|later, first| later.db == first.db && later.key == first.key);
-    held.sort_unstable_by_key(|held| (held.db, held.stripe));
+    held.dedup_by(|later, first| (later.db, later.stripe) == (first.db, first.stripe) && later.key == first.key);
     held
 }
 
@@ -435,7 +435,7 @@ impl Gathered {
     pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8], mode: Mode) {
         let stripe = inner.keyspace.stripe_of_key(key) as u32;
         if self.stripes.is_empty() && self.few.len() < PREPARED_MIN {
-            self.few.push(HeldKey { db, stripe, key: key.into(), mode });
+            self.few.push(HeldKey { db, stripe, key: KeyName::from_slice(key), mode });
             return;
         }
         for held in std::mem::take(&mut self.few) {

@@ -36,7 +36,7 @@ use crate::context::Ctx;
 use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
-use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
+use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, KeyName, Mode, Phase, Ticket};
 use crate::record::Unit;
 use crate::refused::SectionError;
 use crate::stats::SectionCounts;
@@ -67,7 +67,7 @@ pub struct Section {
     /// Keys created by the section for which other clients wait.
     ready: VecDeque<ReadyKey>,
     time: Frozen,
-    effects: Vec<Effect>,
+    effects: Collected,
     /// How undeclared keys are acquired; by default in the mode that a command needs.
     more: More,
     /// Whether it holds everything.
@@ -190,7 +190,7 @@ impl Section {
             extra: Vec::new(),
             ready: VecDeque::new(),
             time: Frozen::default(),
-            effects: Vec::new(),
+            effects: Collected::default(),
             more: More::AsCommand,
             everything: false,
             missed: None,
@@ -219,7 +219,7 @@ impl Section {
                 let hash = inner.keyspace.hasher.hash(key);
                 hash_last = Some(hash);
                 let stripe = inner.keyspace.stripe_of(hash) as u32;
-                KeyList::from_buf([HeldKey { db, stripe, key: key.into(), mode }])
+                KeyList::from_buf([HeldKey { db, stripe, key: KeyName::from_slice(key), mode }])
             }
             _ => inner.held_keys(all),
         };
@@ -251,7 +251,7 @@ impl Section {
         debug_assert!(granted, "a hold behind a closed gate");
         let mut section = Section::new(inner, Holding::Waited(ticket));
         section.time = Frozen::at(now_us);
-        section.effects = effects;
+        section.effects = effects.into();
         section
     }
 
@@ -362,10 +362,9 @@ impl Section {
     /// Ends the section on the thread pool if very many keys must be released; its effects are emitted immediately. The
     /// result resolves at the end: an earlier reply would put the client's next command behind these keys.
     pub(crate) fn end_aside(mut self) -> Ending {
-        let effects = std::mem::take(&mut self.effects).into_iter();
-        let (changes, others) = effects.partition(|effect| matches!(effect, Effect::Change(_)));
-        self.effects = changes;
-        let others: Vec<Effect> = others;
+        let effects = self.effects.take().into_iter();
+        let (changes, others): (Vec<Effect>, _) = effects.partition(|effect| matches!(effect, Effect::Change(_)));
+        self.effects = changes.into();
         self.inner.emit(others);
         let inner = self.inner.clone();
         let (ended, ending) = oneshot::channel();
@@ -390,9 +389,8 @@ impl Section {
 
     /// Publishes its effects so far, because its client is about to change its subscriptions.
     pub(crate) fn emit_early(&mut self) {
-        let (deferred, now) = std::mem::take(&mut self.effects).into_iter().partition(Effect::is_deferred);
-        self.effects = deferred;
-        let now: Vec<Effect> = now;
+        let (deferred, now): (Vec<Effect>, _) = self.effects.take().into_iter().partition(Effect::is_deferred);
+        self.effects = deferred.into();
         self.inner.emit(now);
     }
 
@@ -400,7 +398,7 @@ impl Section {
     /// acquired after its start.
     pub(crate) fn give_up(mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
         // A key may have been found expired, though.
-        self.effects.retain(Effect::is_of_tracking);
+        self.effects.get_mut().retain(Effect::is_of_tracking);
         let taken = self.extra.iter().map(|held| (held.db, held.key[..].into(), held.mode)).collect();
         self.finish();
         taken
@@ -525,9 +523,9 @@ impl Section {
             Handler::Global(handle) if self.everything => {
                 let closed = self.inner.gate.close_beside_tickets();
                 if handle(&self.inner.keyspace, &closed, words, db, out) {
-                    self.effects.extend(self.inner.forget_tracked());
+                    self.effects.get_mut().extend(self.inner.forget_tracked());
                     if self.inner.record.is_on() {
-                        self.effects.push(Effect::Change(Unit::of(db, words)));
+                        self.effects.get_mut().push(Effect::Change(Unit::of(db, words)));
                     }
                 }
                 drop(closed);
@@ -592,11 +590,8 @@ impl Section {
     ) -> Result<bool, SectionError> {
         let of_script = self.is_of_script();
         let ran = {
-            let behalf = self.behalf;
-            let Section { inner, holding, time, effects, .. } = &mut *self;
-            let (id, time) = (holding.id, Some(&*time));
-            let collecting = Collecting::new(effects);
-            let collected = Some(&collecting.collected);
+            let Section { inner, holding, time, effects, behalf, .. } = &*self;
+            let (id, time, collected, behalf) = (holding.id, Some(time), Some(effects), *behalf);
             let who = Who { id, time, collected, covers: true, hash, blocks: Blocks::Never, of_script, behalf };
             let pass = inner.gate.enter_with(holding);
             inner.attempt(&pass, spec, handle, words, db, who, out, None)
@@ -628,15 +623,13 @@ impl Section {
         self.cover_all(spec, db, words)?;
         let of_script = self.is_of_script();
         let (result, ready) = {
-            let behalf = self.behalf;
-            let Section { inner, time, effects, .. } = &mut *self;
+            let Section { inner, time, effects, behalf, .. } = &*self;
             let inner = &**inner;
-            let collecting = Collecting::new(effects);
             let pass = inner.gate.enter();
             let mut ctx = inner.pinned(&pass, spec, words, db);
             ctx.now = Now::kept(&inner.clock, &inner.limits, time);
-            ctx.now.behalf = behalf;
-            ctx.collected = Some(&collecting.collected);
+            ctx.now.behalf = *behalf;
+            ctx.collected = Some(effects);
             ctx.of_script = of_script;
             let result = work(&mut ctx);
             ctx.conclude(|| spec.recorded());
@@ -718,7 +711,7 @@ impl Section {
         match self.inner.take_key(&self.holding, db, key, mode, taker) {
             Taken::Now => {
                 let stripe = self.inner.keyspace.stripe_of_key(key) as u32;
-                self.extra.push(HeldKey { db, stripe, key: key.into(), mode });
+                self.extra.push(HeldKey { db, stripe, key: KeyName::from_slice(key), mode });
                 Ok(())
             }
             Taken::Before => Ok(()),
@@ -736,7 +729,7 @@ impl Section {
 
     /// Defers an effect outside the keyspace until the section's end.
     pub fn defer(&mut self, effect: impl FnOnce() + Send + 'static) {
-        self.effects.push(Effect::Other(Box::new(effect)));
+        self.effects.get_mut().push(Effect::Other(Box::new(effect)));
     }
 }
 
@@ -765,7 +758,7 @@ impl Section {
             }
         }
         assert_none_locked();
-        let mut effects = std::mem::take(&mut self.effects);
+        let mut effects = self.effects.take();
         let end = End(self);
         if !effects.is_empty() {
             end.0.inner.record_all(&mut effects);
@@ -781,28 +774,6 @@ impl Drop for Section {
             // This may run during unwinding, in which a second panic would abort the process.
             let _ = catch_unwind(AssertUnwindSafe(|| self.leave()));
         }
-    }
-}
-
-/// A section's effects while one of its commands adds to them. They return to the section however the command ends.
-struct Collecting<'s> {
-    effects: &'s mut Vec<Effect>,
-    collected: Collected,
-}
-
-impl<'s> Collecting<'s> {
-    #[inline]
-    fn new(effects: &'s mut Vec<Effect>) -> Collecting<'s> {
-        let collected = Collected::new(std::mem::take(effects));
-        Collecting { effects, collected }
-    }
-}
-
-impl Drop for Collecting<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // The value in that place is empty, so there is nothing to drop.
-        std::mem::forget(std::mem::replace(self.effects, std::mem::take(self.collected.get_mut())));
     }
 }
 

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Handler};
 use crate::gate::Pass;
-use crate::hold::{self, HeldKey, HeldKeys, HoldTable, KeyList, Mode, OwnedCommand, Phase, Ticket};
+use crate::hold::{self, HeldKey, HeldKeys, HoldTable, KeyList, KeyName, Mode, OwnedCommand, Phase, Ticket};
 use crate::owned::{ReplyForm, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Locked;
@@ -110,7 +110,7 @@ impl Inner {
     pub(crate) fn held_keys<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> KeyList {
         let held = |(db, key, mode): (u32, &[u8], Mode)| {
             let stripe = self.keyspace.stripe_of_key(key) as u32;
-            HeldKey { db, stripe, key: key.into(), mode }
+            HeldKey { db, stripe, key: KeyName::from_slice(key), mode }
         };
         hold::in_order(keys.map(held).collect())
     }

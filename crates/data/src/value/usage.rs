@@ -52,14 +52,17 @@ impl Entry {
     }
 
     #[cold]
-    fn touch_seldom(&mut self, idle: u32, counter: u8, limits: &Limits) {
-        let counter = decayed(counter, idle, limits.lfu_decay.get());
+    fn touch_seldom(&mut self, idle: u32, before: u8, limits: &Limits) {
+        let counter = decayed(before, idle, limits.lfu_decay.get());
         let odds = match counter.checked_sub(COUNTER_EXACT) {
             None => 0,
             Some(beyond) => u32::from(beyond / COUNTER_DOUBLES) + 1,
         };
         let chance = random() as u32 & ((1 << odds) - 1) == 0;
-        self.set_counter(counter.saturating_add(u8::from(chance)));
+        let after = counter.saturating_add(u8::from(chance));
+        if after != before {
+            self.set_counter(after);
+        }
     }
 
     /// Sets the tick of the last access.

@@ -61,7 +61,9 @@ fn note_removal(ctx: &mut Ctx<'_>, index: usize, event: &'static str, left: usiz
 
 /// Frees the part cut off a list after the stripes are unlocked.
 fn free_late(ctx: &mut Ctx<'_>, cut: Option<List>) {
-    ctx.garbage.extend(cut.map(|list| Garbage::Object(list.into_object())));
+    if let Some(list) = cut {
+        ctx.garbage.push(Garbage::Object(list.into_object()));
+    }
 }
 
 /// Removes up to `max` elements from key `index`, if it exists, and writes them after `head`, which receives their
@@ -294,7 +296,9 @@ fn ltrim(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             cut[1] = list.remove_range(0, start, limits);
             list.len()
         })?;
-        cut.into_iter().for_each(|cut| free_late(ctx, cut));
+        let [behind, before] = cut;
+        free_late(ctx, behind);
+        free_late(ctx, before);
         if let Some(left) = left {
             note_removal(ctx, 0, "ltrim", left);
         }

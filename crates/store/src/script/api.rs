@@ -262,9 +262,10 @@ unsafe fn number(lua: *mut lua_State, index: c_int, digits: &mut Vec<u8>, count:
     };
     // SAFETY: the buffer gets room for all arguments before the first one, so it stays where it is.
     unsafe {
-        let is_integer = ffi::lua_isinteger(lua, index) != 0;
-        let integer = if is_integer { ffi::lua_tointegerx(lua, index, std::ptr::null_mut()) } else { -1 };
-        if let place @ 0..=99 = integer {
+        let integer = ffi::lua_tointegerx(lua, index, std::ptr::null_mut());
+        // A double with such a value has the same text; one without an integer is read as 0, and so is -0.
+        let is_integer = matches!(integer, 1..=99) || ffi::lua_isinteger(lua, index) != 0;
+        if let (place @ 0..=99, true) = (integer, is_integer) {
             return &DIGITS[place as usize][usize::from(place < 10)..];
         }
         digits.reserve(DIGITS_MAX * count as usize - digits.len());
