@@ -194,6 +194,11 @@ fn learn_update(peer: &mut Peer, at: usize, update: &Update<'_>, scratch: &mut S
     Ok(())
 }
 
+/// Returns the version of a peer's tags, below the latest ones: what is set afterwards has a later one.
+fn limited(version: u64) -> u64 {
+    version.min(u64::MAX >> 1)
+}
+
 fn learn_in_target(table: &PeerTable, key: &Key, learned: &Learned<'_>) {
     if let Some(target) = &table.shared.target {
         let places = &table.target_places;
@@ -232,7 +237,7 @@ fn learn_part(
         Some(name) => (&table.summed_places, named(name)),
     };
     let Some((node, is_own)) = whose else { return Ok(()) };
-    let (values, expire_ms, version) = (&scratch.values, Some(part.expire_ms), part.version);
+    let (values, expire_ms, version) = (&scratch.values, Some(part.expire_ms), part.version.map(limited));
     let learned = Learned { places, values, node, expire_ms, version, is_own, passes_on, is_of_many };
     table.table().learn(&key, &learned);
     if part.node.is_none() {

@@ -213,6 +213,47 @@ fn a_part_that_is_on_its_way_does_not_undo_a_tag() {
     assert_eq!(tags(&one, &other), [Some((6, 0)), Some((6, 0))]);
 }
 
+/// A state file has no versions of tags: those that are set there are told, and replaced by what is set later.
+#[test]
+fn tags_of_a_state_file_are_told() {
+    let (a, b) = (node("a", " aggregate"), node("b", " aggregate"));
+    let (mut one, mut other) = (Side::new(&a, 1, true, true), Side::new(&b, 0, true, false));
+    for side in [&one, &other] {
+        side.section.state.inner.lock().flags |= state::of_section::FINISHED;
+    }
+    let saved = node("a", "");
+    let before = &saved.peers[0].tables[0].table;
+    for (key, tag) in [("k", 9), ("untagged", 0)] {
+        let set = before.change(&text(key), |row| {
+            row.add(DataKind::Gpc0, 0, 1);
+            row.set(DataKind::Gpt0, 0, tag);
+        });
+        assert!(set.is_some());
+    }
+    let mut words = Vec::new();
+    let mut next = Some((0, 0));
+    while let Some(at) = next {
+        next = before.copy(at, 10, &mut words);
+    }
+    let now = crate::stick::now_ms();
+    let shift = crate::stick::Shift { base: now, passed_ms: 0, now };
+    let mut adoption = one.table().adopt(before.origin(), shift).expect("the same keys");
+    let stride = adoption.words();
+    words.chunks_exact(stride).for_each(|entry| adoption.add(entry, &Default::default()));
+    one.table().put_in_order();
+    let tag = |side: &Side, key: &str| side.counters(key).map(|[_, _, tag]| tag);
+    other.table().change(&text("untagged"), |row| row.set(DataKind::Gpt0, 0, 5)).expect("room");
+    for key in ["k", "untagged"] {
+        one.table().change(&text(key), |row| row.add(DataKind::Gpc0, 0, 1)).expect("it is there");
+    }
+    settle(&mut one, &mut other);
+    assert_eq!(["k", "untagged"].map(|key| tag(&other, key)), [Some(9), Some(5)]);
+    assert_eq!(tag(&one, "untagged"), Some(5));
+    other.table().change(&text("k"), |row| row.set(DataKind::Gpt0, 0, 3)).expect("it is there");
+    settle(&mut one, &mut other);
+    assert_eq!([tag(&one, "k"), tag(&other, "k")], [Some(3), Some(3)]);
+}
+
 /// Reads any bytes as what a peer sends after its handshake: nothing breaks, and the table has no more than its size.
 pub(super) fn fuzz_messages(data: &[u8]) {
     let running = node("a", " aggregate");

@@ -176,12 +176,27 @@ impl Row<'_> {
         }
     }
 
-    /// Gives the tags, which were just set, a version that is later than the one that they had.
+    /// Gives the tags, which were just set, a version that is later than the one that they had. Times are limited to
+    /// 2^56 - 1 ms.
     pub(crate) fn renew_tag_version(&mut self) {
         if let Some(before) = self.tag_version() {
             let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let time = (since_1970.as_millis() as u64).max((before >> RANK_BITS) + 1);
+            let time = (since_1970.as_millis() as u64).max((before >> RANK_BITS) + 1).min(u64::MAX >> RANK_BITS);
             self.set_tag_version(time << RANK_BITS | u64::from(self.layout.rank));
+        }
+    }
+
+    /// Gives tags that come from a table without versions, if any is set, the lowest version: it replaces tags that were
+    /// never set, and any that is set later replaces them.
+    pub(super) fn give_lowest_tag_version(&mut self) {
+        let layout = self.layout;
+        let mut tags = layout.columns().filter(|(_, data)| is_tag(data.kind));
+        let is_set = tags.any(|(at, data)| {
+            let count = size(data.kind.form()) * data.elements as usize;
+            self.words[at..at + count].iter().any(|word| *word != 0)
+        });
+        if is_set && self.tag_version() == Some(0) {
+            self.set_tag_version(1 << RANK_BITS | u64::from(layout.rank));
         }
     }
 

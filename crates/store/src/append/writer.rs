@@ -82,7 +82,7 @@ fn gather(appender: &Appender, expected: u64) {
     }
     let (start, longest) = (Instant::now(), Duration::from_micros(sync_us / 2).min(GATHERED));
     appender.gathered_to.store(expected, Ordering::SeqCst);
-    // Whoever has not seen that has drawn a number before.
+    // A worker that does not see this has drawn its number already, so `last` counts it.
     while appender.record().last() < expected
         && let Some(left) = longest.checked_sub(start.elapsed())
     {

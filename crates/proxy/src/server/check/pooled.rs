@@ -72,8 +72,14 @@ pub(super) fn may_take(check: &Check, send_proxy: bool, server: &ServerRun, conn
         && !(connect.linger && !connect.default || connect.via_socks4)
 }
 
-/// Takes a connection with this name.
-pub(super) async fn take(proxy: &ProxyRun, server: &Arc<ServerRun>, name: Option<&str>) -> Option<Taken> {
+/// Takes a connection with this name. What is sent on a stream is a request of HTTP; servers that connect to this side
+/// have nothing else.
+pub(super) async fn take(
+    proxy: &ProxyRun,
+    server: &Arc<ServerRun>,
+    name: Option<&str>,
+    is_http: bool,
+) -> Option<Taken> {
     let label: Option<Arc<[u8]>> = name.filter(|name| !name.is_empty()).map(|name| label_of(name.as_bytes()).into());
     let config = &proxy.config;
     let policy = reuse_policy(config.mode, server.reuse, config.options.connection, false);
@@ -81,7 +87,7 @@ pub(super) async fn take(proxy: &ProxyRun, server: &Arc<ServerRun>, name: Option
     if policy.is_none() && !is_reverse {
         return None;
     }
-    if server.may_speak_http2() {
+    if server.may_speak_http2() && (is_http || is_reverse) {
         let process = &proxy.directory.process;
         for worker in 0..server.shared.idle.len() {
             let (server, label) = (server.clone(), label.clone());
@@ -114,7 +120,7 @@ fn lend(worker: &Rc<Worker>, server: &Arc<ServerRun>, label: Option<&[u8]>) -> O
     Some(Borrowed { ask: Some(ask), answer: answered, is_secure: server.tls().is_some() })
 }
 
-/// Gives a connection of HTTP/1 back to which nothing was sent. The task that keeps it is not waited for.
+/// Returns an HTTP/1 connection on which nothing was sent to the pool; does not wait for the task that stores it.
 pub(super) fn give_back(process: &Arc<Process>, server: &Arc<ServerRun>, socket: Socket, loan: Loan) {
     let (process, server) = (process.clone(), server.clone());
     tokio::spawn(async move {

@@ -343,7 +343,7 @@ impl<'a> Probe<'a> {
 
     /// Closes the connection. Without `linger` a TCP connection is reset, so that no socket remains in TIME_WAIT.
     fn hang_up(&mut self) {
-        self.borrowed = None;
+        (self.borrowed, self.translator) = (None, None);
         match (self.socket.take(), self.loan.take()) {
             (Some(socket), Some(loan)) => {
                 pooled::give_back(&self.aim.proxy.directory.process, self.aim.server, socket, loan);
@@ -436,10 +436,10 @@ impl<'a> Probe<'a> {
         }
         let of_default = check.tls.sni.as_deref().filter(|_| connect.default);
         let name = check.pool_name.as_deref().or(connect.tls.sni.as_deref()).or(of_default);
-        let taking = pooled::take(proxy, server, name);
+        let is_http = self.aim.code.protocol == CheckProtocol::Http;
+        let taking = pooled::take(proxy, server, name, is_http);
         match timeout_at(self.deadline, taking).await.ok().flatten() {
             Some(Taken::Own(socket, loan)) => (self.socket, self.loan) = (Some(socket), Some(loan)),
-            // Only requests of HTTP are streams.
             Some(Taken::Stream(stream)) => self.borrowed = Some(stream),
             None => return false,
         }
@@ -531,7 +531,7 @@ impl<'a> Probe<'a> {
 
     async fn write(&mut self, mut bytes: &[u8], step: &StepCode) -> Result<(), Outcome> {
         self.received.clear();
-        // What was sent to may not serve another request.
+        // A connection on which a request was sent is not reused.
         self.loan = None;
         if let Some(stream) = &mut self.borrowed {
             self.ended = false;

@@ -8,8 +8,8 @@ use sluicegate_wire::http::{ConnectionField, Framing, Limits, Message, parse_req
 use super::Stream;
 
 impl Stream {
-    /// Sends a request in the form of HTTP/1, whose body fits the smallest window; returns at most `most` bytes of the
-    /// response in this form, once it is complete or as long. `None`: there is no response.
+    /// Sends a request in the form of HTTP/1; returns at most `most` bytes of the response in this form, once it is complete
+    /// or has this length. `None`: there is no response.
     pub(in crate::server) async fn exchange(mut self, request: &[u8], most: usize) -> Option<Vec<u8>> {
         let limits = Limits { lenient: true, max_head: usize::MAX, max_fields: usize::MAX, ..Limits::default() };
         let mut message = Message::new();
@@ -21,15 +21,22 @@ impl Stream {
             let key = self.begin(&mut state)?;
             let framing = if body.is_empty() { Framing::None } else { Framing::Length(body.len() as u64) };
             state.wire.send_request(key, &message, framing, connection.tls, body.is_empty()).ok()?;
-            if !body.is_empty() && state.wire.send_data(key, body, true) < body.len() {
-                return None;
-            }
             state.wake_task();
         }
-        let mut response = Vec::new();
+        let (mut response, mut sent) = (Vec::new(), 0);
         poll_fn(|cx| {
             let mut state = connection.state();
             let gone = state.is_gone();
+            if let Some(key) = self.key.filter(|key| sent < body.len() && !state.is_shut(*key)) {
+                let count = state.wire.send_data(key, &body[sent..], true);
+                sent += count;
+                if count > 0 {
+                    state.wake_task();
+                }
+                if sent < body.len() {
+                    state.wait_for_room(Some(key), cx);
+                }
+            }
             let Some((key, slot)) = self.key.and_then(|key| Some((key, state.slot(key)?))) else {
                 return Poll::Ready(None);
             };

@@ -260,6 +260,7 @@ impl Adoption<'_> {
                 }
             }
         }
+        table.row(&mut shard, entry, now).give_lowest_tag_version();
     }
 }
 

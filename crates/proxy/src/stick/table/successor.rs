@@ -69,7 +69,9 @@ impl Table {
                     own[EXPIRE] = now.wrapping_add(left.min(limit));
                 }
                 // The connections that are counted in the other table end there.
-                table.row(shard, entry, now).set(DataKind::ConnCur, 0, 0);
+                let mut row = table.row(shard, entry, now);
+                row.set(DataKind::ConnCur, 0, 0);
+                row.give_lowest_tag_version();
             });
         }
         copied.clear();
