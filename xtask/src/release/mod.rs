@@ -44,7 +44,7 @@ pub(crate) fn program(anew: bool) -> Result<PathBuf, String> {
 const COMMIT: &str = "commit";
 
 /// Returns the short name of the commit that a program of [`program`] was built from, with a `+` if the work tree had
-/// other changes; [`None`] if no file next to it says so.
+/// uncommitted changes; [`None`] if there is no file with it next to the program.
 pub(crate) fn commit_of(program: &Path) -> Option<String> {
     fs::read_to_string(program.with_extension(COMMIT)).ok().map(|text| text.trim().to_owned())
 }

@@ -55,8 +55,7 @@ pub const NEWER_BIND_OPTIONS: &[&str] = &["cc", "ech", "force-strict-sni", "ktls
 
 /// Options of `server`.
 #[rustfmt::skip]
-pub const SERVER_OPTIONS: &[&str] = &[
-];
+pub const SERVER_OPTIONS: &[&str] = &[];
 
 /// Options of `server` that came after HAProxy 3.2.
 #[rustfmt::skip]

@@ -65,8 +65,10 @@ impl CheckSequence {
 
     /// Returns whether it exchanges hellos with an agent.
     pub(crate) fn is_spop(&self) -> bool {
-        let is_hello = |step: &CheckStep| matches!(&step.kind, CheckStepKind::Expect(expect) if matches!(expect.what, Expected::SpopHello));
-        self.steps.iter().any(is_hello)
+        self.steps.iter().any(|step| match &step.kind {
+            CheckStepKind::Expect(expect) => matches!(expect.what, Expected::SpopHello),
+            _ => false,
+        })
     }
 }
 

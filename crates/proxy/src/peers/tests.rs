@@ -12,7 +12,7 @@ use crate::log::{Identity, Logger};
 use crate::process::Process;
 use crate::running::{Parts, Running, build};
 use crate::sample::Value;
-use crate::stick::Key;
+use crate::stick::{Key, moved};
 
 /// Returns the snapshot of a node that has a table with these words, in a section with the peers a and b.
 fn node(name: &str, words: &str) -> Arc<Running> {
@@ -96,6 +96,16 @@ impl Side {
     }
 }
 
+/// Returns both sides of a connection of nodes that sum, of which neither has anything to learn.
+fn summing() -> (Side, Side) {
+    let (a, b) = (node("a", " aggregate"), node("b", " aggregate"));
+    let sides = (Side::new(&a, 1, true, true), Side::new(&b, 0, true, false));
+    for side in [&sides.0, &sides.1] {
+        side.section.state.inner.lock().flags |= state::of_section::FINISHED;
+    }
+    sides
+}
+
 fn text(key: &str) -> Key {
     Key::new(sluicegate_config::model::TableKey::Str(20), &Value::owned_text(key.as_bytes().to_vec())).expect("a key")
 }
@@ -154,11 +164,7 @@ fn a_node_that_starts_learns_all_entries_and_is_sent_changes_once() {
 
 #[test]
 fn sums_are_those_of_both_nodes_whatever_is_repeated() {
-    let (a, b) = (node("a", " aggregate"), node("b", " aggregate"));
-    let (mut one, mut other) = (Side::new(&a, 1, true, true), Side::new(&b, 0, true, false));
-    for side in [&one, &other] {
-        side.section.state.inner.lock().flags |= state::of_section::FINISHED;
-    }
+    let (mut one, mut other) = summing();
     one.count("k", 3);
     other.count("k", 4);
     settle(&mut one, &mut other);
@@ -178,18 +184,14 @@ fn sums_are_those_of_both_nodes_whatever_is_repeated() {
 
 #[test]
 fn a_part_that_is_on_its_way_does_not_undo_a_tag() {
-    let (a, b) = (node("a", " aggregate"), node("b", " aggregate"));
-    let (mut one, mut other) = (Side::new(&a, 1, true, true), Side::new(&b, 0, true, false));
-    for side in [&one, &other] {
-        side.section.state.inner.lock().flags |= state::of_section::FINISHED;
-    }
+    let (mut one, mut other) = summing();
     let tag = |side: &Side, tag: u64| {
         side.table().change(&text("k"), |row| row.set(DataKind::Gpt0, 0, tag)).unwrap();
     };
     let tags = |one: &Side, other: &Side| [one, other].map(|side| side.counters("k").map(|[sum, _, tag]| (sum, tag)));
     one.count("k", 1);
     settle(&mut one, &mut other);
-    // The other counts and says so, with the tag that it knows, while one sets another tag.
+    // The second node sends a count with the old tag while the first one sets another tag.
     other.table().change(&text("k"), |row| row.add(DataKind::Gpc0, 0, 5)).unwrap();
     let (on_its_way, _) = other.write();
     tag(&one, 9);
@@ -216,11 +218,7 @@ fn a_part_that_is_on_its_way_does_not_undo_a_tag() {
 /// A state file has no versions of tags: those that are set there are told, and replaced by what is set later.
 #[test]
 fn tags_of_a_state_file_are_told() {
-    let (a, b) = (node("a", " aggregate"), node("b", " aggregate"));
-    let (mut one, mut other) = (Side::new(&a, 1, true, true), Side::new(&b, 0, true, false));
-    for side in [&one, &other] {
-        side.section.state.inner.lock().flags |= state::of_section::FINISHED;
-    }
+    let (mut one, mut other) = summing();
     let saved = node("a", "");
     let before = &saved.peers[0].tables[0].table;
     for (key, tag) in [("k", 9), ("untagged", 0)] {
@@ -230,17 +228,7 @@ fn tags_of_a_state_file_are_told() {
         });
         assert!(set.is_some());
     }
-    let mut words = Vec::new();
-    let mut next = Some((0, 0));
-    while let Some(at) = next {
-        next = before.copy(at, 10, &mut words);
-    }
-    let now = crate::stick::now_ms();
-    let shift = crate::stick::Shift { base: now, passed_ms: 0, now };
-    let mut adoption = one.table().adopt(before.origin(), shift).expect("the same keys");
-    let stride = adoption.words();
-    words.chunks_exact(stride).for_each(|entry| adoption.add(entry, &Default::default()));
-    one.table().put_in_order();
+    moved(before, one.table(), 0).expect("the same keys");
     let tag = |side: &Side, key: &str| side.counters(key).map(|[_, _, tag]| tag);
     other.table().change(&text("untagged"), |row| row.set(DataKind::Gpt0, 0, 5)).expect("room");
     for key in ["k", "untagged"] {

@@ -35,6 +35,8 @@ pub(crate) use key::for_peer;
 pub(crate) use rate::{parts as rate_parts, set_parts as set_rate_parts};
 pub use row::{Change, Row};
 pub(crate) use row::{is_summed, is_tag};
+#[cfg(test)]
+pub(crate) use table::moved;
 pub(crate) use table::{Changed, Column, Learned, Origin, Sharing, Shift, Wake};
 pub use table::{Held, Seen, Table};
 pub use tracked::{Counted, Tracked};

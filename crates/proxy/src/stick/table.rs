@@ -24,6 +24,8 @@ use super::row::{Layout, Row};
 use super::{is_past, now_ms, ticks};
 use crate::sample::Sample;
 
+#[cfg(test)]
+pub(crate) use image::tests::moved;
 pub(crate) use image::{Column, Origin, Shift};
 pub(crate) use shared::{Changed, Learned, Sharing, Wake};
 

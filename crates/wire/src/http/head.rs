@@ -50,6 +50,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Limits of heads that this program has written itself: none.
+    pub fn of_own_heads() -> Limits {
+        Limits { max_head: usize::MAX, max_fields: usize::MAX, lenient: true, ..Limits::default() }
+    }
+
     /// Returns whether a complete head fits. HAProxy does not measure the text but its internal representation, in
     /// which a message takes 79 bytes more and every field 4 more; so this proxy refuses a head at the same length.
     pub(crate) fn admit(&self, head_len: usize, fields: usize) -> bool {

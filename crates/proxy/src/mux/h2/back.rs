@@ -59,9 +59,8 @@ impl Sent {
         }
         let bytes = writer.into_bytes();
         // The limits were checked when the request was received; the head was written by this process.
-        let limits = Limits { max_head: usize::MAX, max_fields: usize::MAX, lenient: true, ..Limits::default() };
         let mut message = Message::new();
-        let Ok(Some(head)) = parse_request(&bytes, &limits, &mut message) else {
+        let Ok(Some(head)) = parse_request(&bytes, &Limits::of_own_heads(), &mut message) else {
             // Nothing can be repeated: the attempt fails like one whose data is gone.
             return Sent { forgotten: true, ..Sent::new(Vec::new()) };
         };

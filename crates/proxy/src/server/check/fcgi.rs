@@ -92,8 +92,7 @@ impl Responder {
 
 impl Translator for Responder {
     fn request(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        let limits = Limits { lenient: true, max_head: usize::MAX, max_fields: usize::MAX, ..Limits::default() };
-        let head = parse_request(bytes, &limits, &mut self.message).ok().flatten().ok_or(Broken)?;
+        let head = parse_request(bytes, &Limits::of_own_heads(), &mut self.message).ok().flatten().ok_or(Broken)?;
         let body = &bytes[head.head_len..];
         if self.message.first(b"connection").is_none() {
             // An application is told what HTTP/1.0 implies.

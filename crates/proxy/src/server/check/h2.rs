@@ -35,8 +35,7 @@ impl Translator for Http2 {
         if let Some(earlier) = self.stream.take() {
             self.wire.release(earlier);
         }
-        let limits = Limits { lenient: true, max_head: usize::MAX, max_fields: usize::MAX, ..Limits::default() };
-        let head = parse_request(bytes, &limits, &mut self.message).ok().flatten().ok_or(Broken)?;
+        let head = parse_request(bytes, &Limits::of_own_heads(), &mut self.message).ok().flatten().ok_or(Broken)?;
         let body = &bytes[head.head_len..];
         let stream = self.wire.open().ok_or(Broken)?;
         self.stream = Some(stream);

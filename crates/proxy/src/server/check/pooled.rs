@@ -33,7 +33,7 @@ pub(super) enum Taken {
     Stream(Borrowed),
 }
 
-/// What an idle connection of HTTP/1 needs to go back.
+/// The pool's state of an idle HTTP/1 connection, for its return.
 pub(super) struct Loan {
     open: Open,
     reuses: u32,

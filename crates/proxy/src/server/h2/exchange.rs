@@ -11,9 +11,8 @@ impl Stream {
     /// Sends a request in the form of HTTP/1; returns at most `most` bytes of the response in this form, once it is complete
     /// or has this length. `None`: there is no response.
     pub(in crate::server) async fn exchange(mut self, request: &[u8], most: usize) -> Option<Vec<u8>> {
-        let limits = Limits { lenient: true, max_head: usize::MAX, max_fields: usize::MAX, ..Limits::default() };
         let mut message = Message::new();
-        let head = parse_request(request, &limits, &mut message).ok()??;
+        let head = parse_request(request, &Limits::of_own_heads(), &mut message).ok()??;
         let body = &request[head.head_len..];
         let connection = self.connection.clone();
         {

@@ -265,4 +265,4 @@ impl Adoption<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -63,7 +63,7 @@ impl Table {
                 if let Some((to, from)) = is.version().zip(was.version()) {
                     copy(to, from, VERSION);
                 }
-                // What is tracked has its whole time.
+                // A tracked entry gets its whole expiry time.
                 if let Some((limit, _)) = expires.filter(|_| words[REFS] == 0) {
                     let left = words[EXPIRE].wrapping_sub(now).cast_signed().max(0).cast_unsigned();
                     own[EXPIRE] = now.wrapping_add(left.min(limit));

@@ -32,7 +32,7 @@ fn config(key: TableKey, size: u32, expire: Option<u64>, data: &[(DataKind, u32,
 }
 
 /// Moves all entries to another table, as if this time had passed in between; returns what was lost, and left out.
-fn moved(from: &Table, to: &Table, passed_ms: u64) -> Option<(Vec<DataKind>, u64)> {
+pub(crate) fn moved(from: &Table, to: &Table, passed_ms: u64) -> Option<(Vec<DataKind>, u64)> {
     let (origin, places) = (from.origin(), from.name_places());
     let stride = origin.words();
     let shift = Shift { base: now_ms(), passed_ms, now: now_ms() };

@@ -245,6 +245,6 @@ fn a_table_that_other_nodes_share_from_now_on_has_the_entries_of_the_one_before(
     let again = table(10_000, &kinds, &["b"]);
     assert!(again.succeed(&alone));
     assert_eq!((again.len(), values(&again)), (1_000, [0, 1, 3, 0]));
-    // What nodes have told each other is no part of one.
+    // A table with sums and one without do not take each other's entries, nor do tables with other data.
     assert!(!table(10_000, &kinds, &[]).succeed(&again) && !table(10_000, &kinds[1..], &["b"]).succeed(&again));
 }
