@@ -21,7 +21,7 @@ use sluicegate_wire::http2;
 pub const TIME_SAMPLES: u64 = 512;
 
 /// Returns the zero of [`second`]: the first call in the process.
-fn epoch() -> Instant {
+pub(crate) fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(Instant::now)
 }
@@ -30,6 +30,12 @@ fn epoch() -> Instant {
 #[inline]
 pub fn second(now: Instant) -> u32 {
     now.saturating_duration_since(epoch()).as_secs() as u32 + 1
+}
+
+/// Returns the milliseconds of a moment within its [`second`].
+#[inline]
+pub fn milliseconds(now: Instant) -> u32 {
+    now.saturating_duration_since(epoch()).subsec_millis()
 }
 
 /// Returns the size of a message's head as HAProxy counts it in `%B`, `bin` and `bout`: that of its own representation
@@ -468,7 +474,7 @@ impl Figures {
     /// the previous second in proportion to the time that is left of the current one.
     pub fn rate(&self, now: Instant, rate: impl Fn(&Counters) -> &Rate) -> u32 {
         let at = second(now);
-        let passed_ms = u64::from(now.saturating_duration_since(epoch()).subsec_millis());
+        let passed_ms = u64::from(milliseconds(now));
         let (current, previous) = self.slots(at, rate);
         (current + (previous * (1000 - passed_ms) / 1000)) as u32
     }

@@ -2,26 +2,28 @@
 //! measured as HAProxy measures a rate.
 //!
 //! The rate is the count of this second plus the part of the previous second that lies within the last 1,000 ms, as if
-//! its connections had been spread evenly. Beyond the limit, the result is the time to wait; the connection stays in
-//! the kernel's queue meanwhile. The lock is acquired once per connection, and only if there is a limit.
+//! its connections had been spread evenly; the seconds are those of the rates that are shown. Beyond the limit, the result
+//! is the time to wait; the connection stays in the kernel's queue meanwhile. The lock is acquired once per connection,
+//! and only if there is a limit.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::counters::{milliseconds, second};
+
 /// A limit of events per second.
 #[derive(Debug)]
 pub struct Pace {
     /// The limit; 0 means none.
     limit: AtomicU32,
-    made: Instant,
     counts: Mutex<Counts>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    second: u64,
+    second: u32,
     current: u32,
     previous: u32,
 }
@@ -29,7 +31,7 @@ struct Counts {
 impl Pace {
     /// Returns a limit of events per second; 0 means none.
     pub fn new(limit: u32) -> Pace {
-        Pace { limit: AtomicU32::new(limit), made: Instant::now(), counts: Mutex::default() }
+        Pace { limit: AtomicU32::new(limit), counts: Mutex::default() }
     }
 
     /// Returns the limit.
@@ -48,8 +50,7 @@ impl Pace {
         if limit == 0 {
             return Ok(());
         }
-        let since = now.saturating_duration_since(self.made).as_millis() as u64;
-        let (second, left) = (since / 1000, 1000 - since % 1000);
+        let (second, left) = (second(now), u64::from(1000 - milliseconds(now)));
         let mut counts = self.counts.lock();
         if second != counts.second {
             let previous = if second == counts.second + 1 { counts.current } else { 0 };
@@ -89,11 +90,16 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::epoch;
+
+    /// Returns a moment, in milliseconds after the beginning of a second.
+    fn at(ms: u64) -> Instant {
+        epoch() + Duration::from_millis(5_000 + ms)
+    }
 
     #[test]
     fn the_rate_is_that_of_the_last_second() {
         let pace = Pace::new(10);
-        let at = |ms: u64| pace.made + Duration::from_millis(ms);
         for _ in 0..10 {
             assert_eq!(pace.take(at(500)), Ok(()));
         }
@@ -110,7 +116,7 @@ mod tests {
     #[test]
     fn several_are_asked_together() {
         let (one, other, free) = (Pace::new(3), Pace::new(2), Pace::new(0));
-        let now = one.made + Duration::from_millis(300);
+        let now = at(300);
         let passed = (0..9).filter(|_| Pace::take_all(&[&free, &one, &other], now).is_ok()).count();
         assert_eq!(passed, 2);
         // An event that the second limit refused is not counted by the first.
@@ -123,7 +129,8 @@ mod tests {
     #[test]
     fn who_waits_as_long_as_told_gets_through() {
         let pace = Pace::new(7);
-        let (mut now, mut waits) = (pace.made, 0);
+        let (start, mut waits) = (at(0), 0);
+        let mut now = start;
         let mut moments = Vec::new();
         while moments.len() < 200 {
             match pace.take(now) {
@@ -138,7 +145,7 @@ mod tests {
                 }
             }
         }
-        let elapsed = now.duration_since(pace.made).as_secs_f64();
+        let elapsed = now.duration_since(start).as_secs_f64();
         assert!((200.0 / 7.0 - 2.0..200.0 / 7.0 + 2.0).contains(&elapsed), "{elapsed}");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use sluicegate_testkit::{Certificates, Client, Listening, Sluicegate, free_port, wait_for};
 use sluicegate_wire::http::{Framing, Message, Version};
@@ -336,18 +337,22 @@ fn checks_use_attached_connections() {
     wait_for("a check after the end", || (status() == "DOWN L7TOUT Layer7 timeout").then_some(()));
 }
 
-/// Rates of sessions delay connections as if they were accepted.
+/// Rates of sessions delay connections as if they were accepted: with two per second, six become sessions in 1.5 seconds
+/// at the earliest (two at the end of a second, one at the beginning of the next and one in its middle, and so on).
 #[test]
 fn rates_delay_connections_to_servers() {
     let edge = Edge::start(1, "proto h2", "", "");
     let text = format!(
-        "{GLOBAL} nbthread 1\n maxsessrate 2\n{DEFAULTS}frontend fe\n bind rhttp@pre/srv nbconn 4\nbackend pre\n server srv {} \
+        "{GLOBAL} nbthread 1\n maxsessrate 2\n{DEFAULTS}frontend fe\n bind rhttp@pre/srv nbconn 6\nbackend pre\n server srv {} \
          proto h2\n",
         edge.private.address()
     );
+    let began = Instant::now();
     let program = start(&text, &[]);
-    edge.wait_for_idle(4);
-    let info = Sluicegate::stats(&program.directory().join("stats"), "show info");
-    let most = info.lines().find_map(|line| line.strip_prefix("MaxSessRate: ")).expect("a figure");
-    assert!(most.parse::<u32>().expect("a number") <= 2, "{info}");
+    wait_for("six sessions", || {
+        let stats = Sluicegate::stats(&program.directory().join("stats"), "show stat fe 1 -1");
+        stats.contains("\nfe,FRONTEND,,,6,6,").then_some(())
+    });
+    let elapsed = began.elapsed();
+    assert!(elapsed >= Duration::from_millis(1_500), "{elapsed:?}");
 }
