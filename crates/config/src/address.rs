@@ -265,8 +265,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     }
     if matches!(host, "" | "*") && !text.is_empty() {
         // The server has no address of its own: the address that the client connected to is used.
-        let any = if family == Family::V6 { IpAddr::from([0u16; 8]) } else { IpAddr::from([0u8; 4]) };
-        return Ok(ServerAddress::Inet(any, port));
+        return Ok(ServerAddress::Inet(any(family), port));
     }
     let name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -276,6 +275,11 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
         return fail(0, format!("invalid address: '{host}' in '{text}'"), hint);
     }
     Ok(ServerAddress::Name(host.to_owned(), port))
+}
+
+/// Returns the unspecified address of a family.
+fn any(family: Family) -> IpAddr {
+    if family == Family::V6 { IpAddr::from([0u16; 8]) } else { IpAddr::from([0u8; 4]) }
 }
 
 /// Parses a numeric address to connect to; returns it with its port, if the text has one other than 0.
@@ -307,7 +311,9 @@ pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError>
     let Some(port) = port else {
         return fail(0, format!("missing port number: '{text}'"), Some("name servers listen on port 53"));
     };
-    let Some(ip) = ip(host, family) else {
+    // As in HAProxy an address without a host means this one.
+    let this = || matches!(host, "" | "*").then(|| any(family));
+    let Some(ip) = ip(host, family).or_else(this) else {
         return fail(0, format!("invalid address: '{host}' in '{text}'"), Some("write ADDRESS:PORT, without a name"));
     };
     Ok((SocketAddr::new(ip, port_number(port, text.len() - port.len())?), tcp))

@@ -6,8 +6,8 @@ use crate::catalogue::FetchRow;
 use crate::diagnostic::Diagnostics;
 use crate::format;
 use crate::model::{
-    AclRef, Action, BackendName, Balance, BandwidthLimit, Config, DataKind, Filter, HashKey, LogLine, Mode, Position,
-    Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
+    AclRef, Action, BackendName, Balance, BandwidthLimit, Config, DataKind, Edit, Filter, HashKey, LogLine, Mode,
+    Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
 };
 use crate::reverse;
 use crate::suggest;
@@ -30,6 +30,8 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
         }
         protocols(proxy, diagnostics);
         connections(proxy, diagnostics);
+        check_ports(proxy, diagnostics);
+        check_settings(proxy, diagnostics);
         captures(proxy, diagnostics);
         data_tests(proxy, diagnostics);
     }
@@ -38,10 +40,41 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     stick_data(config);
     filter_tables(&config.proxies, diagnostics);
     reverse::check(config, diagnostics);
+    for rule in config.proxies.iter().flat_map(|proxy| &proxy.http_request) {
+        if matches!(rule.action, Action::Edit(Edit::Normalize(_))) {
+            reverse::experimental(config, &rule.at, "'normalize-uri' action", diagnostics);
+        }
+    }
     track::resolve(config, diagnostics);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);
         modes(proxy, default_at.as_ref(), config, diagnostics);
+    }
+}
+
+/// Reports checks of servers that have no port to connect to.
+fn check_ports(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    let Some(what) = proxy.health.missing_port() else { return };
+    for server in proxy.servers.iter().filter(|server| server.address.lacks_port()) {
+        if server.check.as_ref().is_some_and(|check| check.port.is_none()) {
+            let message = format!("server '{}' {what}", server.name);
+            diagnostics.error(server.at.clone(), message).hint("give the address a port, or the check: 'port N'");
+        }
+    }
+}
+
+/// Warns about settings of HTTP checks that other checks do not have, and frontends neither.
+fn check_settings(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
+    let (front, health) = (proxy.kind == ProxyKind::Frontend, &mut proxy.health);
+    if health.sequence.as_ref().is_none_or(|sequence| sequence.is_http() && !front) {
+        return;
+    }
+    for (name, set) in [("disable-on-404", &mut health.disable_on_404), ("send-state", &mut health.send_state)] {
+        if std::mem::take(set) {
+            let (kind, section) = (proxy.kind.word(), &proxy.name);
+            let message = format!("'{name}' will be ignored for {kind} '{section}' (requires 'option httpchk')");
+            diagnostics.warning(proxy.at.clone(), message);
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn builtin_in(place: Place, text: &str) -> LogFormat {
     let stores = StoreNames::default();
     let reader = ExpressionReader { stores: &stores, place, acl: false };
     let nowhere = |_| Position { file: "".into(), line: 0, column: 0 };
-    read(text.as_bytes(), Blanks::Merged, &reader, &nowhere).expect("a test reads each of them")
+    read(text.as_bytes(), Blanks::Merged, &reader, &nowhere).expect("a test reads each of them").0
 }
 
 /// Aliases by the name after the `%`.
@@ -148,6 +148,8 @@ struct Whole {
     lasting: FormatFlags,
     /// The flags common to every `o` so far, which apply to the whole format; `None`: there was none.
     common: Option<FormatFlags>,
+    /// The first flag that is unknown.
+    ignored: Option<Problem>,
 }
 
 impl Whole {
@@ -164,13 +166,14 @@ pub(crate) fn alias_names() -> impl Iterator<Item = &'static str> {
     ALIASES.iter().map(|(name, _)| *name)
 }
 
-/// Reads a log-format. `place` gives the position of a byte of `bytes`.
+/// Reads a log-format; also returns the first flag that is unknown, which is ignored as in HAProxy. `place` gives the
+/// position of a byte of `bytes`.
 pub(crate) fn read(
     bytes: &[u8],
     blanks: Blanks,
     reader: &ExpressionReader<'_>,
     place: &dyn Fn(usize) -> Position,
-) -> Result<LogFormat, Problem> {
+) -> Result<(LogFormat, Option<Problem>), Problem> {
     let mut format = LogFormat::default();
     let mut text = Vec::new();
     let mut whole = Whole::default();
@@ -219,7 +222,7 @@ pub(crate) fn read(
             flags.encoding = common.encoding.or(flags.encoding);
         }
     }
-    Ok(format)
+    Ok((format, whole.ignored))
 }
 
 /// The parts of an item's `(name:type)`.
@@ -280,7 +283,8 @@ fn item(
         let Some(length) = bytes[i..].iter().position(|b| *b == b'}') else {
             return Err(Problem::new(i, "missing '}' after the flags"));
         };
-        read_flags(&bytes[i + 1..i + length], i + 1, &mut flags)?;
+        let ignored = read_flags(&bytes[i + 1..i + length], i + 1, &mut flags);
+        whole.ignored = whole.ignored.take().or(ignored);
         i += length + 1;
     }
     if bytes.get(i) == Some(&b'[') {
@@ -333,31 +337,32 @@ fn expression(
     }
 }
 
-fn read_flags(text: &[u8], offset: usize, flags: &mut FormatFlags) -> Result<(), Problem> {
-    let mut at = offset;
+/// Reads flags; returns the first one that is unknown.
+fn read_flags(text: &[u8], offset: usize, flags: &mut FormatFlags) -> Option<Problem> {
+    let (mut at, mut ignored) = (offset, None);
     for flag in text.split(|b| *b == b',') {
-        let known = match flag {
-            [sign @ (b'+' | b'-'), name @ ..] => {
-                FLAGS.iter().find(|(known, _)| *known == name).map(|(_, flag)| (*sign == b'+', *flag))
-            }
-            _ => None,
-        };
-        let Some((on, known)) = known else {
-            let message = format!("unknown flag '{}'", flag.escape_ascii());
-            let hint = "flags are Q, X, E, json, cbor and bin, each with '+' or '-'";
-            return Err(Problem::new(at, message).hint(Some(hint.to_owned())));
-        };
+        let sign = flag.iter().rposition(|b| matches!(b, b'+' | b'-'));
+        let known = sign.and_then(|sign| {
+            let (_, known) = FLAGS.iter().find(|(name, _)| *name == &flag[sign + 1..])?;
+            Some((flag[sign] == b'+', *known))
+        });
         match known {
-            Flag::Quote => flags.quote = on,
-            Flag::Hex => flags.hex = on,
-            Flag::Escape => flags.escape = on,
-            Flag::Binary => flags.binary = on,
-            Flag::Encoding(encoding) if on => flags.encoding = flags.encoding.or(Some(encoding)),
-            Flag::Encoding(encoding) => flags.encoding = flags.encoding.filter(|set| *set != encoding),
+            Some((on, Flag::Quote)) => flags.quote = on,
+            Some((on, Flag::Hex)) => flags.hex = on,
+            Some((on, Flag::Escape)) => flags.escape = on,
+            Some((on, Flag::Binary)) => flags.binary = on,
+            Some((true, Flag::Encoding(encoding))) => flags.encoding = flags.encoding.or(Some(encoding)),
+            Some((false, Flag::Encoding(encoding))) => flags.encoding = flags.encoding.filter(|set| *set != encoding),
+            None if flag.is_empty() => {}
+            None => {
+                let message = format!("unknown flag '{}' is ignored", flag.escape_ascii());
+                let hint = "flags are Q, X, E, json, cbor and bin, each with '+' or '-'";
+                ignored = ignored.or_else(|| Some(Problem::new(at, message).hint(Some(hint.to_owned()))));
+            }
         }
         at += flag.len() + 1;
     }
-    Ok(())
+    ignored
 }
 
 #[cfg(test)]
@@ -372,7 +377,7 @@ mod tests {
         let stores = StoreNames::default();
         let reader = ExpressionReader { stores: &stores, place: Place::HttpRequest, acl: false };
         let place = |offset: usize| Position { file: "f".into(), line: 1, column: offset as u32 + 1 };
-        let format =
+        let (format, ignored) =
             read(text.as_bytes(), blanks, &reader, &place).map_err(|p| format!("{}: {}", p.offset, p.message))?;
         let shown = format.parts.iter().map(|part| match part {
             FormatPart::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
@@ -383,7 +388,8 @@ mod tests {
                 format!("{:?}{}@{}", expr.fetch, shown_flags(flags), expr.at.column)
             }
         });
-        Ok(shown.collect::<Vec<_>>().join(" "))
+        let ignored = ignored.map(|p| format!("! {}: {}", p.offset, p.message));
+        Ok(shown.chain(ignored).collect::<Vec<_>>().join(" "))
     }
 
     fn shown_flags(flags: &FormatFlags) -> String {
@@ -455,12 +461,13 @@ mod tests {
         refused("%(a b)ci", "3: an item's name is of letters, digits, '-' and '_', not ' '");
         refused("%(a:int)ci", "4: an item's type is one of str, sint and bool, not 'int'");
         refused("%(a", "1: missing ')' after the item's name");
-        refused("%{+Q,+yaml}o", "5: unknown flag '+yaml'");
+        check("%{+Q,+yaml}o%ci", "Ci+Q ! 5: unknown flag '+yaml' is ignored");
         refused("%[src", "1: missing ']' after the expression");
         refused("%[src b]", "5: unexpected ' ' in the expression");
         refused("x%[srcc]", "3: unknown fetch method 'srcc'");
-        refused("%{+Z}ci", "2: unknown flag '+Z'");
-        refused("%{Q}ci", "2: unknown flag 'Q'");
+        check("%{+Z}ci%{+Y}cp", "Ci Cp ! 2: unknown flag '+Z' is ignored");
+        check("%{Q,+X}ci", "Ci+X ! 2: unknown flag 'Q' is ignored");
+        check("%{}ci%{+Q-X}cp%{a+Q}cp", "Ci Cp Cp+Q");
         refused("%{+Qci", "1: missing '}' after the flags");
     }
 }

@@ -61,7 +61,7 @@ pub fn fuzz_format(data: &[u8]) {
         let reader = ExpressionReader { stores: &stores, place: at, acl: false };
         for blanks in [Blanks::Kept, Blanks::Merged] {
             match format::read(data, blanks, &reader, &place) {
-                Ok(format) => assert!(format.parts.len() <= data.len()),
+                Ok((format, _)) => assert!(format.parts.len() <= data.len()),
                 Err(problem) => assert!(problem.offset <= data.len(), "{problem:?}"),
             }
         }

@@ -216,7 +216,8 @@ fn table(out: &mut String, items: &[&Item], places: bool) {
         let _ = write!(out, "| keyword | |\n|---|---|\n");
     }
     for item in items {
-        let separator = if item.usage.is_empty() || item.usage.starts_with('(') { "" } else { " " };
+        let separator =
+            if item.usage.is_empty() || item.usage.starts_with('(') || item.usage.starts_with("[(") { "" } else { " " };
         let keyword = format!("{}{separator}{}", item.name, item.usage).replace('|', "\\|");
         if places {
             let _ = writeln!(out, "| `{keyword}` | {} | {} |", item.places.join(", "), item.docs);

@@ -61,7 +61,7 @@ fn check_rings(config: &Config, diagnostics: &mut Diagnostics) {
 }
 
 /// Reports what `expose-experimental-directives` does not allow.
-fn experimental(config: &Config, at: &Position, what: &str, diagnostics: &mut Diagnostics) {
+pub(crate) fn experimental(config: &Config, at: &Position, what: &str, diagnostics: &mut Diagnostics) {
     if !config.global.experimental {
         let message = format!("{what} is experimental, must be allowed via a global 'expose-experimental-directives'");
         diagnostics.error(at.clone(), message);

@@ -46,6 +46,30 @@ impl ProxyHealth {
         let mut steps = self.sequence.iter().flat_map(|sequence| &sequence.steps);
         steps.any(|step| matches!(&step.kind, CheckStepKind::Connect(connect) if connect.tls.enabled))
     }
+
+    /// Returns the text that says which port is missing for a server without ports, unless the steps have all.
+    pub(crate) fn missing_port(&self) -> Option<&'static str> {
+        let steps = self.sequence.as_ref().map_or(&[][..], |sequence| &sequence.steps);
+        let connections = || {
+            steps.iter().filter_map(|step| match &step.kind {
+                CheckStepKind::Connect(connect) => Some(connect),
+                _ => None,
+            })
+        };
+        let has_port =
+            |connect: &CheckConnect| connect.port.is_some() || connect.addr.is_some_and(|(_, port)| port != 0);
+        match connections().next() {
+            None => Some("has neither service port nor check port"),
+            Some(first) if first.implicit || first.default => Some("has neither service port nor check port"),
+            Some(first) if !has_port(first) => {
+                Some("has neither service port nor check port nor tcp_check rule 'connect' with port information")
+            }
+            Some(_) if connections().all(has_port) => None,
+            Some(_) => {
+                Some("has neither service port nor check port, and a tcp_check rule 'connect' with no port information")
+            }
+        }
+    }
 }
 
 /// The steps of a check.

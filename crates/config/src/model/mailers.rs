@@ -15,6 +15,8 @@ pub struct Mailers {
     pub timeout: Duration,
     /// `mailer` lines.
     pub mailers: Vec<Mailer>,
+    /// Its position.
+    pub at: Position,
 }
 
 /// A `mailer` line.

@@ -702,6 +702,17 @@ pub enum ServerAddress {
     Reverse,
 }
 
+impl ServerAddress {
+    /// Returns whether a check of it would have no port. As in HAProxy, an unspecified address needs none.
+    pub(crate) fn lacks_port(&self) -> bool {
+        match self {
+            ServerAddress::Inet(host, ServerPort::Offset(_)) => !host.is_unspecified(),
+            ServerAddress::Name(_, ServerPort::Offset(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 /// A way to find the first address of a server's name (`init-addr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitAddr {

@@ -53,13 +53,6 @@ const fn loose(row: Row<AcmeParser>) -> Row<AcmeParser> {
     Row { max: 2, ..row }
 }
 
-/// Reports an argument that is ignored.
-fn ignored(line: &Line, diagnostics: &mut Diagnostics) {
-    if line.len() > 2 {
-        diagnostics.warning(line.at(2), format!("'{}' is ignored", line.text(2)));
-    }
-}
-
 /// The keywords of `acme`.
 pub(crate) static KEYWORDS: Table<AcmeParser> = Table::new(&[
     loose(row(
@@ -68,7 +61,7 @@ pub(crate) static KEYWORDS: Table<AcmeParser> = Table::new(&[
         "The private key of the account, below 'crt-base'; NAME.account.key. A start creates a missing one, of the kind \
          of this section's keys.",
         |reader, line, diagnostics| {
-            ignored(line, diagnostics);
+            table::ignored(line, 2, diagnostics);
             reader.account = Some(line.text(1).to_owned());
         },
     )),
@@ -79,7 +72,7 @@ pub(crate) static KEYWORDS: Table<AcmeParser> = Table::new(&[
         "How control over a name is proved; HTTP-01. As in HAProxy 3.2, DNS-01 asks for validation at once, so that the \
          record must be there already.",
         |reader, line, diagnostics| {
-            ignored(line, diagnostics);
+            table::ignored(line, 2, diagnostics);
             match line.text(1) {
                 "HTTP-01" => reader.challenge = Challenge::Http,
                 "DNS-01" => reader.challenge = Challenge::Dns,

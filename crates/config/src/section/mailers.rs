@@ -9,7 +9,7 @@ use crate::Files;
 use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Config, EmailAlert, LogLevel, Mailer, Mailers, Position, ProxyKind};
+use crate::model::{Config, EmailAlert, LogLevel, Mailer, Mailers, ProxyKind};
 use crate::names;
 use crate::section::table::{self, Row, Table};
 use crate::section::{Section, SectionKind, log};
@@ -93,17 +93,18 @@ impl MailersReader<'_> {
 
 /// Reads the `mailers` sections.
 pub(crate) fn all(sections: &[Section], files: &dyn Files, diagnostics: &mut Diagnostics) -> Vec<Mailers> {
-    let mut found: Vec<(Mailers, Position)> = Vec::new();
+    let mut found: Vec<Mailers> = Vec::new();
     for section in sections.iter().filter(|section| section.kind == SectionKind::Mailers) {
-        if let Some((other, at)) = found.iter().find(|(other, _)| other.name == section.name) {
+        if let Some(other) = found.iter().find(|other| other.name == section.name) {
             let message = format!(
                 "mailers section '{}' has the same name as another mailers section declared at {}:{}",
-                other.name, at.file, at.line
+                other.name, other.at.file, other.at.line
             );
             diagnostics.error(section.at.clone(), message);
             continue;
         }
-        let blank = Mailers { name: section.name.clone(), timeout: TIMEOUT, mailers: Vec::new() };
+        let (name, at) = (section.name.clone(), section.at.clone());
+        let blank = Mailers { name, timeout: TIMEOUT, mailers: Vec::new(), at };
         let mut reader = MailersReader { section: blank, files, diagnostics };
         for line in &section.lines {
             match KEYWORDS.find(line.text(0), line.text(1)) {
@@ -117,15 +118,16 @@ pub(crate) fn all(sections: &[Section], files: &dyn Files, diagnostics: &mut Dia
                 }
             }
         }
-        found.push((reader.section, section.at.clone()));
+        found.push(reader.section);
     }
-    found.into_iter().map(|(section, _)| section).collect()
+    found
 }
 
 /// Reads a line `email-alert …` of a proxy.
 pub(crate) fn email_alert(reader: &mut ProxyReader<'_>, line: &Line) {
     let value: Arc<str> = line.text(2).into();
     let at = line.at(2);
+    table::ignored(line, 3, reader.diagnostics);
     let level = match line.text(1) {
         "level" => match log::level(&value) {
             Some(LogLevel::Level(level)) => Some(level),
@@ -148,8 +150,8 @@ pub(crate) fn email_alert(reader: &mut ProxyReader<'_>, line: &Line) {
     }
 }
 
-/// Drops incomplete settings of alerts, with HAProxy's warnings, and finds the mailers of the others. `by_scripts`: scripts
-/// send the mails.
+/// Drops incomplete settings of alerts and sections that no other uses, with HAProxy's warnings. `by_scripts`: scripts send
+/// the mails.
 pub(crate) fn check(config: &mut Config, by_scripts: bool, diagnostics: &mut Diagnostics) {
     for proxy in config.proxies.iter_mut().filter(|proxy| !proxy.disabled) {
         let Some(EmailAlert { from, to, mailers, .. }) = &proxy.email_alert else { continue };
@@ -183,5 +185,16 @@ pub(crate) fn check(config: &mut Config, by_scripts: bool, diagnostics: &mut Dia
              email-alerts, see 'examples/lua/mailers.lua' file"
         );
         diagnostics.warning(at.clone(), message);
+    }
+    let users = |section: &Mailers| {
+        config.proxies.iter().any(|proxy| {
+            let named = proxy.email_alert.as_ref().and_then(|alert| alert.mailers.as_ref());
+            named.is_some_and(|(name, _)| *name == section.name)
+        })
+    };
+    let (used, unused): (Vec<_>, Vec<_>) = std::mem::take(&mut config.mailers).into_iter().partition(users);
+    config.mailers = used;
+    for section in unused {
+        diagnostics.warning(section.at, format!("Removing incomplete section 'mailers {}'.", section.name));
     }
 }

@@ -68,7 +68,7 @@ fn value(
 ) -> Result<PresetValue, Problem> {
     let reader = ExpressionReader { stores, place: Place::Start, acl: false };
     if is_format {
-        return Ok(PresetValue::Format(format::read(text.as_bytes(), Blanks::Kept, &reader, place)?));
+        return Ok(PresetValue::Format(format::read(text.as_bytes(), Blanks::Kept, &reader, place)?.0));
     }
     let parsed = reader.read(text, place(0))?;
     match text[parsed.used..].chars().next() {

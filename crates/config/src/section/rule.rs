@@ -91,8 +91,8 @@ pub(crate) fn rule(reader: &mut ProxyReader<'_>, line: &Line, start: usize, plac
         unknown(reader, line, start, name, place, found.is_some());
         return None;
     };
-    let takes_inside = row.usage.starts_with('(');
-    if inside.is_some() != takes_inside {
+    let (takes_inside, optional) = (row.usage.starts_with('('), row.usage.starts_with("[("));
+    if inside.is_some() != takes_inside && !optional {
         let message = if takes_inside {
             format!("'{name}' expects something between parentheses")
         } else {
@@ -126,6 +126,12 @@ pub(crate) fn http_error(reader: &mut ProxyReader<'_>, line: &Line) {
     let place = Place::HttpRequest;
     let mut action = ActionReader { reader, line, place, name_at: 0, inside: None, next: 1, literal: false };
     let Some(reply) = action.reply(0, false) else { return };
+    if action.next < line.len() {
+        let (at, message) =
+            (line.at(action.next), format!("'http-error' : unknown keyword '{}'", line.text(action.next)));
+        reader.diagnostics.error(at, message);
+        return;
+    }
     if reply.status == 0 {
         reader.diagnostics.error(line.at(1), "'http-error' expects 'status N'");
         return;
@@ -193,6 +199,16 @@ fn give(diagnostics: &mut Diagnostics, line: &Line, index: usize, problem: Probl
     }
 }
 
+/// Adds a warning about a flag of a format in a word that is ignored, if there is one.
+pub(crate) fn note_ignored(diagnostics: &mut Diagnostics, line: &Line, index: usize, ignored: Option<Problem>) {
+    if let Some(problem) = ignored {
+        let warning = diagnostics.warning(line.within(index, problem.offset), problem.message);
+        if let Some(hint) = problem.hint {
+            warning.hint(hint);
+        }
+    }
+}
+
 /// Reads a word as a log-format.
 pub(crate) fn format(
     reader: &ExpressionReader<'_>,
@@ -222,7 +238,8 @@ fn read_format(
 ) -> Option<LogFormat> {
     let place = |offset: usize| line.within(index, offset);
     match log_format::read(line.words[index].bytes(), blanks, reader, &place) {
-        Ok(format) => {
+        Ok((format, ignored)) => {
+            note_ignored(diagnostics, line, index, ignored);
             if matches!(
                 reader.place,
                 Place::HttpRequest | Place::HttpResponse | Place::HttpAfterResponse | Place::UniqueId
@@ -562,7 +579,7 @@ impl ActionReader<'_, '_> {
                 self.missing(self.name_at, "an element and a counter in parentheses, as in '(0,1)'");
                 return None;
             }
-            (false, _) => ("0", inside),
+            (false, _) => ("0", self.inside.unwrap_or("0")),
         };
         let slot = self.slot(slot)?;
         let element = match unit::integer(element, 0, limits::COUNTER_ELEMENTS as i64 - 1) {

@@ -19,7 +19,7 @@ use crate::diagnostic::Diagnostics;
 use crate::limits;
 use crate::model::{
     InitAddr, InitialState, LogProto, NamedNamespace, OnObserved, Pool, Server, ServerAddress, ServerHashKey,
-    ServerNamespace, ServerPort, ServerTcp, Source,
+    ServerNamespace, ServerTcp, Source,
 };
 use crate::names;
 use crate::section::proxy::ProxyReader;
@@ -826,10 +826,6 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     };
     let datagram = transport == Transport::Datagram;
     settings.tcp.multipath = transport == Transport::Multipath;
-    if settings.check && settings.port.is_none() && portless(&address) {
-        let message = format!("server '{name}' has neither service port nor check port");
-        reader.diagnostics.error(line.at(at), message).hint("give the address a port, or the check: 'port N'");
-    }
     if settings.agent.on && settings.agent.port.is_none() {
         let message = format!("server '{name}' does not have agent port");
         reader.diagnostics.error(line.at(2), message).hint("say where its agent listens: 'agent-port N'");
@@ -865,13 +861,4 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     // The servers of a template differ by their names; an 'id' belongs to the first one.
     servers.push(server.clone());
     servers.extend(names.map(|name| Server { name, sid: 0, ..server.clone() }));
-}
-
-/// Returns whether a check would have no port. As in HAProxy, an unspecified address needs none.
-fn portless(address: &ServerAddress) -> bool {
-    match address {
-        ServerAddress::Inet(host, ServerPort::Offset(_)) => !host.is_unspecified(),
-        ServerAddress::Name(_, ServerPort::Offset(_)) => true,
-        _ => false,
-    }
 }

@@ -156,6 +156,13 @@ pub(crate) fn arity<P>(row: &Row<P>, name_words: usize, line: &Line, diagnostics
     true
 }
 
+/// Warns about arguments from a word on, which HAProxy takes without a message.
+pub(crate) fn ignored(line: &Line, from: usize, diagnostics: &mut Diagnostics) {
+    if line.len() > from {
+        diagnostics.warning(line.at(from), format!("'{}' is ignored", line.text(from)));
+    }
+}
+
 /// `'a', 'b' and 'c'`.
 pub(crate) fn list(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|n| format!("'{n}'")).collect();

@@ -21,6 +21,17 @@ fn a_proxy_starts_from_its_defaults() {
     assert_eq!(config.proxies[1].timeouts.client.map(|t| t.as_secs()), Some(5));
 }
 
+/// As in HAProxy `log global` means the targets above it.
+#[test]
+fn global_targets_of_logs_are_those_above() {
+    let config = good(&format!(
+        "global\n log stdout local0\n{BASE} log global\nfrontend a\n bind :1\nglobal\n log stderr local0\nfrontend b\n log \
+         global\n bind :2\n"
+    ));
+    let counts: Vec<usize> = config.proxies.iter().map(|proxy| proxy.log.len()).collect();
+    assert_eq!(counts, [1, 2]);
+}
+
 #[test]
 fn defaults_build_on_each_other() {
     let config = good(&format!(

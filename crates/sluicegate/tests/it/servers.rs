@@ -519,3 +519,23 @@ fn checks_may_take_idle_connections() {
         assert_eq!(next.iter().any(|(_, is_first)| !is_first), reuses, "{words}: {next:?}");
     }
 }
+
+/// The ports of a check's connections are enough for a server whose own port is the client's.
+#[test]
+fn checks_have_ports_of_their_own() {
+    let (gate, open) = (Listening::new(), lasting_listener());
+    let port = open.local_addr().expect("an address").port();
+    let text = format!(
+        "global\n stats socket @DIR@/stats\ndefaults\n mode tcp\n timeout client 5s\n timeout server 5s\n timeout connect 1s\n\
+         listen l\n bind {}\n option tcp-check\n tcp-check connect port {port}\n tcp-check connect addr 127.0.0.1:{port}\n \
+         server a 127.0.0.1: check inter 50ms rise 1\nbackend b\n option tcp-check\n tcp-check connect port {port}\n \
+         tcp-check connect port 1\n server a 127.0.0.1 check inter 50ms fall 1\n",
+        gate.word()
+    );
+    let program = start(&text, &[&gate]);
+    let status = |backend: &str| servers(&program.directory().join("stats"), backend).concat();
+    wait_for("checks of both", || {
+        let states = [status("l"), status("b")];
+        (states[0].starts_with("a UP ") && states[1].starts_with("a DOWN ")).then_some(())
+    });
+}

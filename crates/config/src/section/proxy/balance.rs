@@ -118,7 +118,10 @@ impl ProxyReader<'_> {
             None => None,
         };
         match name {
-            Some(name) => self.settings.proxy.persist_rdp_cookie = self.rdp_cookie(line, name),
+            Some(name) => {
+                table::ignored(line, 2, self.diagnostics);
+                self.settings.proxy.persist_rdp_cookie = self.rdp_cookie(line, name);
+            }
             None => {
                 let error =
                     self.diagnostics.error(line.at(1), format!("'persist' only supports rdp-cookie, not '{word}'"));
@@ -195,9 +198,7 @@ impl ProxyReader<'_> {
         if line.len() > 4 {
             self.leading_integer(line, 4, 1, i64::from(i32::MAX))?;
         }
-        if !self.ends(line, 5) {
-            return None;
-        }
+        table::ignored(line, 5, self.diagnostics);
         Some(Balance::Hash(Arc::new(HashKey::UrlParam { name, check_post })))
     }
 

@@ -140,7 +140,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "declare capture",
         FRONT.without(Contexts::DEFAULTS),
         3,
-        3,
+        MANY,
         "request|response len N",
         "Declares a slot for the 'capture' actions of this frontend and its backends.",
         |r, line| r.declare_capture(line),
@@ -388,7 +388,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "The name of this host for mailers; the machine's by default.",
         mailers::email_alert,
     ),
-    row("email-alert to", PROXY, 1, 1, "ADDRESS", "The recipient of alerts.", mailers::email_alert),
+    row("email-alert to", PROXY, 1, MANY, "ADDRESS", "The recipient of alerts.", mailers::email_alert),
     row(
         "log",
         PROXY,

@@ -8,7 +8,7 @@ use crate::expression::ExpressionReader;
 use crate::format;
 use crate::limits;
 use crate::model::{Capture, LogFormat, LogLine};
-use crate::section::{log, rule};
+use crate::section::{log, rule, table};
 use crate::word::Line;
 
 /// A line that an option asks for.
@@ -35,14 +35,14 @@ impl ProxyReader<'_> {
     pub(super) fn log(&mut self, line: &Line) {
         let settings = &mut self.settings;
         if line.negated {
-            settings.log_global = false;
+            settings.log_global = None;
             settings.proxy.log.clear();
             if line.len() > 1 {
                 let message = format!("'no log' cannot handle unexpected argument '{}'", line.text(1));
                 self.diagnostics.error(line.at(1), message);
             }
         } else if line.text(1) == "global" {
-            settings.log_global = true;
+            settings.log_global = Some(line.at(0));
             if line.len() > 2 {
                 let message = format!("'log global' cannot handle unexpected argument '{}'", line.text(2));
                 self.diagnostics.error(line.at(2), message);
@@ -188,7 +188,9 @@ impl ProxyReader<'_> {
             "declare" => self.integer(line, at + 1, 1, limits::CAPTURE_BYTES)?,
             _ => self.leading_integer(line, at + 1, 0, limits::CAPTURE_BYTES)?,
         };
-        if line.len() > at + 2 {
+        if line.text(0) == "declare" {
+            table::ignored(line, at + 2, self.diagnostics);
+        } else if line.len() > at + 2 {
             let message = format!("'{}' cannot handle unexpected argument '{}'", line.text(0), line.text(at + 2));
             self.diagnostics.error(line.at(at + 2), message);
             return None;

@@ -33,8 +33,8 @@ use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::condition::{Acls, ConditionReader};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, Filter, Global, LogProfile, Mode, Peers, Position, Preset, Proxy, ProxyId, ProxyKind,
-    RedisSection, Ring, Rule, StoreSection, Timeouts, UseBackend,
+    BackendName, ConnectionMode, Filter, Global, LogProfile, LogTarget, Mode, Peers, Position, Preset, Proxy, ProxyId,
+    ProxyKind, RedisSection, Ring, Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
@@ -83,7 +83,7 @@ pub(crate) struct Settings {
     own_stats: bool,
     /// The timeouts of the section's defaults.
     inherited: Timeouts,
-    log_global: bool,
+    log_global: Option<Position>,
     /// The steps of [`STEPS`] seen in this section.
     seen: [bool; STEPS.len()],
     /// Rule sets whose last rule in this section is final and has no condition.
@@ -425,7 +425,7 @@ impl Settings {
             redirects: Vec::new(),
             own_stats: false,
             inherited: Timeouts::default(),
-            log_global: false,
+            log_global: None,
             seen: [false; STEPS.len()],
             closed: Vec::new(),
             given: Vec::new(),
@@ -470,8 +470,10 @@ impl Settings {
             global.unix_bind.apply(bind);
             bind.tcp.shares_port = !global.no_reuse_port;
         }
-        if self.log_global {
-            self.proxy.log.splice(0..0, global.log.iter().cloned());
+        if let Some(at) = &self.log_global {
+            // As in HAProxy, targets that stand further below are not meant.
+            let is_above = |target: &&LogTarget| target.at.file != at.file || target.at.line < at.line;
+            self.proxy.log.splice(0..0, global.log.iter().filter(is_above).cloned());
         }
         let tag = self.proxy.logging.tag.as_ref().or(global.log_tag.as_ref());
         self.proxy.log.iter_mut().for_each(|target| target.tag = tag.cloned());
@@ -603,6 +605,15 @@ impl ProxyReader<'_> {
             }
             Some("frontend") if matches!(name, "log-format" | "log-format-sd" | "error-log-format") => {
                 self.ignored_in_backend(line, name);
+            }
+            Some("frontend") if matches!(name, "tcp-request connection" | "tcp-request session") => {
+                let section = &self.settings.proxy.name;
+                let message = format!("{name} is not allowed because backend {section} is not a frontend");
+                self.diagnostics.error(line.at(0), message);
+            }
+            Some("backend") if name.starts_with("tcp-response ") => {
+                let message = format!("{name} is only allowed in 'backend' sections or 'defaults' section with a name");
+                self.diagnostics.error(line.at(0), message);
             }
             Some(side) => {
                 let section = self.section;

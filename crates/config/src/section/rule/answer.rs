@@ -280,7 +280,11 @@ impl ActionReader<'_, '_> {
         let reader = self.expressions();
         let at = self.line.at(index);
         match log_format::read(&bytes, Blanks::Kept, &reader, &|_| at.clone()) {
-            Ok(format) => Some(ReturnBody::Format(format)),
+            Ok((format, ignored)) => {
+                let ignored = ignored.map(|problem| Problem { offset: 0, ..problem });
+                note_ignored(self.reader.diagnostics, self.line, index, ignored);
+                Some(ReturnBody::Format(format))
+            }
             Err(problem) => {
                 let line = bytes[..problem.offset.min(bytes.len())].iter().filter(|b| **b == b'\n').count() + 1;
                 let problem = Problem {

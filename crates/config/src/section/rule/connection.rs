@@ -39,6 +39,11 @@ impl ActionReader<'_, '_> {
     }
 
     pub(super) fn retries(&mut self) -> Option<Action> {
+        if self.reader.context == Contexts::FRONTEND {
+            let message = "'set-retries' only available in backend or listen section";
+            self.reader.diagnostics.error(self.line.at(self.name_at), message);
+            return None;
+        }
         Some(Action::Carrier(Carrier::Retries(self.number_or(100)?)))
     }
 

@@ -253,12 +253,20 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("sc-inc-gpc", EVERYWHERE, "(ELEMENT,N)", "Increments an element of a tracked counter's gpc.", |a| {
         a.counter(DataKind::Gpc, true, Some(1))
     }),
-    row("sc-inc-gpc0", EVERYWHERE, "(N)", "Increments a tracked counter's gpc0.", |a| {
-        a.counter(DataKind::Gpc0, false, Some(1))
-    }),
-    row("sc-inc-gpc1", EVERYWHERE, "(N)", "Increments a tracked counter's gpc1.", |a| {
-        a.counter(DataKind::Gpc1, false, Some(1))
-    }),
+    row(
+        "sc-inc-gpc0",
+        EVERYWHERE,
+        "[(N)]",
+        "Increments a tracked counter's gpc0; without a number that of sc0.",
+        |a| a.counter(DataKind::Gpc0, false, Some(1)),
+    ),
+    row(
+        "sc-inc-gpc1",
+        EVERYWHERE,
+        "[(N)]",
+        "Increments a tracked counter's gpc1; without a number that of sc0.",
+        |a| a.counter(DataKind::Gpc1, false, Some(1)),
+    ),
     row(
         "sc-set-gpt",
         EVERYWHERE,
@@ -266,9 +274,13 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "Sets an element of a tracked counter's gpt.",
         |a| a.counter(DataKind::Gpt, true, None),
     ),
-    row("sc-set-gpt0", EVERYWHERE, "(N) NUMBER|EXPRESSION", "Sets a tracked counter's gpt0.", |a| {
-        a.counter(DataKind::Gpt0, false, None)
-    }),
+    row(
+        "sc-set-gpt0",
+        EVERYWHERE,
+        "[(N)] NUMBER|EXPRESSION",
+        "Sets a tracked counter's gpt0; without a number that of sc0.",
+        |a| a.counter(DataKind::Gpt0, false, None),
+    ),
     row(
         "send-spoe-group",
         CONTENT.without(AFTER),

@@ -10,7 +10,7 @@ use crate::section::tls::{Loader, ServerLine};
 use crate::word::bad_name_byte;
 use crate::{MemoryFiles, suggest, track};
 
-use super::{OPTIONS, ServerSettings, option_names, portless, send_proxy, tls};
+use super::{OPTIONS, ServerSettings, option_names, send_proxy, tls};
 
 /// Options that HAProxy refuses, and those that need what only a file has.
 const REFUSED: &[&str] = &[
@@ -67,8 +67,12 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
     let files = MemoryFiles::new();
     let loader = Loader::of(&files, config);
     read(&mut settings, name, options, &loader)?;
-    if settings.check && settings.port.is_none() && portless(&address) {
-        return Err(format!("server '{name}' has neither service port nor check port"));
+    if settings.check
+        && settings.port.is_none()
+        && address.lacks_port()
+        && let Some(what) = proxy.health.missing_port()
+    {
+        return Err(format!("server '{name}' {what}"));
     }
     if settings.agent.on && settings.agent.port.is_none() {
         return Err(format!("server {name} does not have agent port. Agent check has been disabled."));

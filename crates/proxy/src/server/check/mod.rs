@@ -207,6 +207,7 @@ fn mark(server: &ServerRun, opinion: Opinion, under_way: bool) {
     });
 }
 
+/// Returns the address that a check connects to, with port 0 if only its steps have one.
 fn address(server: &ServerRun, subject: &Subject) -> Option<SocketAddr> {
     let moved = server.shared.moved();
     let (host, port) = match subject {
@@ -224,7 +225,7 @@ fn address(server: &ServerRun, subject: &Subject) -> Option<SocketAddr> {
     if let Some(port) = port {
         address.set_port(port);
     }
-    (address.port() != 0).then_some(address)
+    Some(address)
 }
 
 /// Applies an agent's line, and builds a report from it.

@@ -214,7 +214,7 @@ fn nowhere() -> Position {
 fn builtin(text: &str) -> LogFormat {
     let stores = StoreNames::default();
     let reader = ExpressionReader { stores: &stores, place: Place::Check, acl: false };
-    format::read(text.as_bytes(), Blanks::Kept, &reader, &|_| nowhere()).expect("a test reads each of them")
+    format::read(text.as_bytes(), Blanks::Kept, &reader, &|_| nowhere()).expect("a test reads each of them").0
 }
 
 fn expression(text: &str) -> Expr {

@@ -86,7 +86,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     ),
     step("http-check set-var", 1, MANY, VARIABLE, VARIABLE_DOCS, HTTP_STEP),
     step("http-check set-var-fmt", 1, 1, VARIABLE_FORMAT, VARIABLE_FORMAT_DOCS, HTTP_STEP),
-    step("http-check unset-var", 0, 0, "(SCOPE.NAME)", "Removes a variable.", HTTP_STEP),
+    step("http-check unset-var", 0, MANY, "(SCOPE.NAME)", "Removes a variable.", HTTP_STEP),
     step("tcp-check comment", 1, 1, "TEXT", COMMENT_DOCS, TCP_STEP),
     step("tcp-check connect", 0, MANY, CONNECT, CONNECT_DOCS, TCP_STEP),
     step(
@@ -112,7 +112,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     step("tcp-check send-lf", 1, 3, "FORMAT [comment TEXT]", "Sends the text of a log-format.", TCP_STEP),
     step("tcp-check set-var", 1, MANY, VARIABLE, VARIABLE_DOCS, TCP_STEP),
     step("tcp-check set-var-fmt", 1, 1, VARIABLE_FORMAT, VARIABLE_FORMAT_DOCS, TCP_STEP),
-    step("tcp-check unset-var", 0, 0, "(SCOPE.NAME)", "Removes a variable.", TCP_STEP),
+    step("tcp-check unset-var", 0, MANY, "(SCOPE.NAME)", "Removes a variable.", TCP_STEP),
 ]);
 
 /// `option httpchk`.

@@ -74,7 +74,10 @@ impl ProxyReader<'_> {
     pub(super) fn check_text_format(&mut self, line: &Line, index: usize, text: &[u8]) -> Option<LogFormat> {
         let reader = ExpressionReader { stores: self.stores, place: Place::Check, acl: false };
         match log_format::read(text, Blanks::Kept, &reader, &|_| line.at(index)) {
-            Ok(format) => Some(format),
+            Ok((format, ignored)) => {
+                rule::note_ignored(self.diagnostics, line, index, ignored);
+                Some(format)
+            }
             Err(problem) => {
                 self.diagnostics.error(line.at(index), problem.message);
                 None
@@ -122,10 +125,7 @@ impl ProxyReader<'_> {
         Some(match name {
             "set-var" => {
                 let (expression, next) = self.check_expression(line, 2)?;
-                if next < line.len() {
-                    self.check_error(line, next, format!("unexpected argument '{}'", line.text(next)));
-                    return None;
-                }
+                table::ignored(line, next, self.diagnostics);
                 CheckStepKind::SetVar(target, expression)
             }
             "set-var-fmt" => CheckStepKind::SetVarFormat(target, self.check_format(line, 2)?),
@@ -133,7 +133,10 @@ impl ProxyReader<'_> {
                 self.check_error(line, 1, "'unset-var' takes no conditions".to_owned());
                 return None;
             }
-            _ => CheckStepKind::UnsetVar(target.name),
+            _ => {
+                table::ignored(line, 2, self.diagnostics);
+                CheckStepKind::UnsetVar(target.name)
+            }
         })
     }
 

@@ -191,6 +191,6 @@ impl Probe<'_> {
         if let Some(port) = computed {
             address.set_port(port);
         }
-        Some(address)
+        Some(address).filter(|address| address.port() != 0)
     }
 }
