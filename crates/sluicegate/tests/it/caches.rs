@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sluicegate_testkit::{Client, Haproxy, Listening, RedisServer, Sluicegate, lasting_listener, wait_for};
 
+use crate::http2;
 use crate::start;
 
 const DEFAULTS: &str = "defaults\n mode http\n timeout connect 60s\n timeout client 60s\n timeout server 60s\n";
 
 /// A server that answers each request with a body of this size and the number of the request.
-struct Origin {
-    address: String,
+pub(crate) struct Origin {
+    pub(crate) address: String,
     asked: Arc<AtomicUsize>,
 }
 
 impl Origin {
-    fn start(size: usize) -> Origin {
+    pub(crate) fn start(size: usize) -> Origin {
         let listener = lasting_listener();
         let address = listener.local_addr().expect("bound").to_string();
         let asked = Arc::new(AtomicUsize::new(0));
@@ -34,7 +35,7 @@ impl Origin {
                         let age = request.split_once("/age=").and_then(|(_, rest)| rest.split(' ').next());
                         let age = age.map(|age| format!("age: {age}\r\n")).unwrap_or_default();
                         let head = format!(
-                            "HTTP/1.1 200 OK\r\ncontent-length: {size}\r\ncache-control: max-age=300\r\n{age}x-n: {number}\r\n\r\n"
+                            "HTTP/1.1 200 OK\r\ncontent-length: {size}\r\netag: \"e\"\r\ncache-control: max-age=300\r\n{age}x-n: {number}\r\n\r\n"
                         );
                         client.try_send(&[head.as_bytes(), &vec![b'o'; size]].concat());
                     }
@@ -44,7 +45,7 @@ impl Origin {
         Origin { address, asked }
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 
@@ -60,7 +61,7 @@ impl Origin {
 }
 
 /// Asks for a path; returns the number of the origin's response and whether it has an age.
-fn get(address: &str, path: &str) -> (usize, bool) {
+pub(crate) fn get(address: &str, path: &str) -> (usize, bool) {
     let response = Client::connect(address).get(path);
     let number = response.header("x-n").expect("a response of the origin").parse().expect("a number");
     (number, response.header("age").is_some())
@@ -146,6 +147,38 @@ fn the_age_that_the_origin_says_counts() {
     assert_eq!(ours, theirs);
     let stored = |age: &str| ours.iter().any(|(of, is_stored, ..)| of == age && *is_stored);
     assert!(stored("100") && !stored("400"), "{ours:?}");
+}
+
+/// Clients of HTTP/2 get what is stored, of requests of either protocol, as HAProxy gives it.
+#[test]
+fn clients_of_http_2_get_responses_of_the_cache() {
+    let ask = |ours: bool| {
+        let (origin, gate) = (Origin::start(60_000), Listening::new());
+        let text =
+            format!("global\n nbthread 1\n tune.bufsize 16384\n{}", origin.listen(&gate, " max-object-size 100000\n"));
+        let _program: Box<dyn std::any::Any> = match ours {
+            true => Box::new(start(&text, &[&gate])),
+            false => Box::new(Haproxy::start_2_8(&text, &[&gate])),
+        };
+        let mut client = http2::Client::connect(&gate.address());
+        let heads = ["GET /a", "GET /a", "HEAD /a", "GET /a\nif-none-match: \"e\"", "GET /a\nrange: bytes=0-1"];
+        let seen = heads.map(|head| {
+            let (line, rest) = head.split_once('\n').unwrap_or((head, ""));
+            let answer = client.ask(&format!("{line}\nhost: test\n{rest}"));
+            let mut fields: Vec<&str> = answer.fields.lines().filter(|field| !field.starts_with("age: ")).collect();
+            fields.sort_unstable();
+            (head, answer.status, fields.join("\n"), answer.field("age").is_some(), answer.body.len())
+        });
+        assert_eq!(get(&gate.address(), "/a"), (1, true), "of HTTP/1");
+        get(&gate.address(), "/b");
+        let answer = client.ask("GET /b\nhost: test");
+        assert_eq!((answer.field("x-n"), answer.field("age").is_some()), (Some("2"), true), "stored by HTTP/1");
+        seen
+    };
+    let (ours, theirs) = (ask(true), ask(false));
+    assert_eq!(ours, theirs);
+    assert_eq!((ours[1].1, ours[1].3, ours[1].4), (200, true, 60_000));
+    assert_eq!((ours[3].1, ours[3].4), (304, 0));
 }
 
 /// A full cache removes what was not used for longest, and never has more than it may.
@@ -239,7 +272,7 @@ fn responses_are_kept_in_a_redis() {
     wait_for("no key", || client.ask(&["EXISTS", &key]).contains(":0").then_some(()));
 }
 
-/// The embedded store keeps responses, too; a reload keeps those in memory.
+/// The embedded store keeps responses, too.
 #[test]
 fn responses_are_kept_in_a_store_section() {
     let origin = Origin::start(100);
