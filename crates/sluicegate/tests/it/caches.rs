@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sluicegate_testkit::{Client, Haproxy, Listening, RedisServer, Sluicegate, lasting_listener, wait_for};
 
-use crate::http2;
 use crate::start;
 
 const DEFAULTS: &str = "defaults\n mode http\n timeout connect 60s\n timeout client 60s\n timeout server 60s\n";
@@ -147,38 +146,6 @@ fn the_age_that_the_origin_says_counts() {
     assert_eq!(ours, theirs);
     let stored = |age: &str| ours.iter().any(|(of, is_stored, ..)| of == age && *is_stored);
     assert!(stored("100") && !stored("400"), "{ours:?}");
-}
-
-/// Clients of HTTP/2 get what is stored, of requests of either protocol, as HAProxy gives it.
-#[test]
-fn clients_of_http_2_get_responses_of_the_cache() {
-    let ask = |ours: bool| {
-        let (origin, gate) = (Origin::start(60_000), Listening::new());
-        let text =
-            format!("global\n nbthread 1\n tune.bufsize 16384\n{}", origin.listen(&gate, " max-object-size 100000\n"));
-        let _program: Box<dyn std::any::Any> = match ours {
-            true => Box::new(start(&text, &[&gate])),
-            false => Box::new(Haproxy::start_2_8(&text, &[&gate])),
-        };
-        let mut client = http2::Client::connect(&gate.address());
-        let heads = ["GET /a", "GET /a", "HEAD /a", "GET /a\nif-none-match: \"e\"", "GET /a\nrange: bytes=0-1"];
-        let seen = heads.map(|head| {
-            let (line, rest) = head.split_once('\n').unwrap_or((head, ""));
-            let answer = client.ask(&format!("{line}\nhost: test\n{rest}"));
-            let mut fields: Vec<&str> = answer.fields.lines().filter(|field| !field.starts_with("age: ")).collect();
-            fields.sort_unstable();
-            (head, answer.status, fields.join("\n"), answer.field("age").is_some(), answer.body.len())
-        });
-        assert_eq!(get(&gate.address(), "/a"), (1, true), "of HTTP/1");
-        get(&gate.address(), "/b");
-        let answer = client.ask("GET /b\nhost: test");
-        assert_eq!((answer.field("x-n"), answer.field("age").is_some()), (Some("2"), true), "stored by HTTP/1");
-        seen
-    };
-    let (ours, theirs) = (ask(true), ask(false));
-    assert_eq!(ours, theirs);
-    assert_eq!((ours[1].1, ours[1].3, ours[1].4), (200, true, 60_000));
-    assert_eq!((ours[3].1, ours[3].4), (304, 0));
 }
 
 /// A full cache removes what was not used for longest, and never has more than it may.
