@@ -132,6 +132,7 @@ impl Sender<'_> {
     }
 
     async fn connect(&self) -> io::Result<Socket> {
+        self.target.move_along();
         let RingServer { server, site, .. } = self.target;
         let limit = site.config.timeouts.connect;
         let failed = || io::Error::from(io::ErrorKind::NotConnected);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{LogFormat, Position, Proxy, ServerAddress};
+use super::{LogFormat, Position, Proxy, ProxyId, ServerAddress};
 
 /// A `log` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +155,8 @@ pub struct Ring {
     pub backing: Option<PathBuf>,
     /// The proxy of its `server` lines, with `timeout connect` and `timeout server`.
     pub proxy: Proxy,
+    /// The log backend whose server it feeds.
+    pub backend: Option<ProxyId>,
     /// Its position in the file.
     pub at: Position,
 }

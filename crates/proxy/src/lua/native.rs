@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sluicegate_config::model::{self, Mode, ProxyKind};
+use sluicegate_config::model::{self, Mode, ProxyKind, ServerAddress};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise};
 use tokio::sync::Notify;
@@ -406,10 +406,11 @@ unsafe fn server(lua: *mut lua_State) -> c_int {
                 b"puid" => Value::Text(server.config.sid.to_string()),
                 b"rid" => Value::Int(shared.revision.into()),
                 b"dynamic" => Value::Bool(server.config.dynamic),
-                b"addr" => match server.socket_addr(None) {
-                    Some(address) => Value::Text(format!("{}:{}", address.ip(), address.port())),
-                    None => Value::Nil,
-                },
+                b"addr" => Value::Text(match (server.socket_addr(None), &server.config.address) {
+                    (Some(address), _) => format!("{}:{}", address.ip(), address.port()),
+                    (None, ServerAddress::Unix(path)) => path.display().to_string(),
+                    (None, _) => "<unknown>".to_owned(),
+                }),
                 b"cur_sess" => Value::Int(i64::from(shared.figures.scur.load(std::sync::atomic::Ordering::Relaxed))),
                 b"pend_conn" => Value::Int(i64::from(shared.queued.load(std::sync::atomic::Ordering::Relaxed))),
                 b"maxconn" => Value::Int(i64::from(shared.maxconn().unwrap_or(0))),

@@ -77,10 +77,9 @@ impl Back {
             (Link::Stream(stream), Sent::H1(writer)) => {
                 Back::H2(Box::new(h2::Back::new(stream, lease, Box::new(h2::Sent::of_writer(writer)))))
             }
-            (Link::Own(socket), Sent::Fcgi(sent)) => Back::H1(h1::Back::new(socket, lease, sent.into_writer())),
+            (Link::Own(socket), Sent::Fcgi(sent)) => Back::H1(h1::Back::behind_head(socket, lease, sent.into_body())),
             (Link::Stream(stream), Sent::Fcgi(sent)) => {
-                let sent = Box::new(h2::Sent::of_writer(sent.into_writer()));
-                Back::H2(Box::new(h2::Back::new(stream, lease, sent)))
+                Back::H2(Box::new(h2::Back::new(stream, lease, Box::new(sent.into_http2()))))
             }
             (Link::Application(stream), Sent::Fcgi(sent)) => Back::Fcgi(Box::new(fcgi::Back::new(stream, lease, sent))),
             (Link::Application(stream), Sent::H2(sent)) => {

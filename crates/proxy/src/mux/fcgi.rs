@@ -48,10 +48,14 @@ impl Sent {
         self.data
     }
 
-    /// Returns the state before anything is sent by HTTP. A body that is stored cannot be sent again by HTTP, see
-    /// [`Back::replay`].
-    pub(crate) fn into_writer(self) -> h1::Writer {
-        h1::Writer::new(self.into_memory())
+    /// Returns the stored body, which HTTP/1 sends behind a head that is not written yet.
+    pub(crate) fn into_body(self) -> h1::Unsent {
+        h1::Unsent { data: self.data, ended: self.end }
+    }
+
+    /// Returns the request as HTTP/2 sends it, without its head.
+    pub(crate) fn into_http2(self) -> h2::Sent {
+        h2::Sent::of_body(self.data, self.end, self.forgotten)
     }
 }
 
@@ -97,8 +101,7 @@ impl Back {
         (self.stream, self.lease, self.sent)
     }
 
-    /// Prepares to send everything again. A body that is stored may be needed by a server of HTTP, which would need the
-    /// head, too.
+    /// Prepares to send everything again. A server of HTTP gets the head again, too, before the stored body.
     pub(crate) fn replay(&mut self) -> bool {
         !self.sent.forgotten
     }

@@ -21,6 +21,8 @@ use crate::stream::{LogRecord, StreamContext};
 pub(crate) struct RingServer {
     pub(crate) ring: Arc<Ring>,
     pub(crate) server: Arc<ServerRun>,
+    /// The server of a log backend for which this one exists: commands move that one.
+    original: Option<Arc<ServerRun>>,
     /// The proxy that exists for the ring's servers.
     pub(crate) site: Arc<Site>,
     names: Arc<ServerNames>,
@@ -89,10 +91,12 @@ impl RingServer {
             lines: None::<AtomicU64>,
         });
         let names = Arc::new(names);
+        let backend = config.backend.and_then(|ProxyId(index)| directory.proxies.get(index as usize));
         let make = |server: &Arc<ServerRun>| {
             Arc::new(RingServer {
                 ring: ring.clone(),
                 server: server.clone(),
+                original: backend.and_then(|backend| backend.server(server.name())).cloned(),
                 site: site.clone(),
                 names: names.clone(),
                 served: AtomicBool::new(false),
@@ -117,6 +121,14 @@ impl RingServer {
                 .servers
                 .iter()
                 .any(|server| server.tls == self.server.config.tls && text(server) == text(&self.server.config))
+    }
+
+    /// Goes where a command or DNS has moved the server that it stands for; the next connection finds it there.
+    pub(crate) fn move_along(&self) {
+        if let Some(original) = &self.original {
+            let moved = original.shared.moved();
+            self.server.shared.set_moved(|own| *own = moved);
+        }
     }
 
     /// Returns how messages to it are separated.

@@ -134,6 +134,7 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
         compress: None,
         server_timeout: None,
         up: Flow::new(head.body),
+        sent_framing: None,
         peek: None,
         left: false,
         up_failed: false,
@@ -190,6 +191,8 @@ struct Exchange<'a> {
     client_timeout: Option<Duration>,
     server_timeout: Option<Duration>,
     up: Flow,
+    /// The framing of the request as it is sent, once its filters are made.
+    sent_framing: Option<Framing>,
     /// How far rules have read the request's body, if any did.
     peek: Option<Peek>,
     /// Whether the client disconnected while its body was awaited: as in HAProxy, rules go on and no server is
@@ -648,18 +651,12 @@ impl Exchange<'_> {
             self.stream.cx.request.delete_all(name.as_bytes());
         }
         let proxies = (&**frontend, &**backend);
-        let worker = self.stream.worker().clone();
-        let mut framing = self.stream.cx.scripted_framing(false).unwrap_or(self.head.body);
-        let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
-        let request = &mut self.stream.cx.request;
-        let encoder = compress::prepare_request(request, &self.head, proxies, process, limits);
-        if encoder.is_some() {
-            framing = Framing::Chunked;
-        }
-        if self.stream.has_filters() {
-            StreamTrace::head(&self.stream.cx, false);
-            self.up.filter(self.stream.filters(false, encoder));
-        }
+        // A body that is sent again has passed the filters already.
+        let framing = match self.sent_framing {
+            Some(framing) => framing,
+            None => self.filter_request(proxies),
+        };
+        self.sent_framing = Some(framing);
         let connection = match self.head.upgrade {
             true => ConnectionField::None,
             false => {
@@ -678,6 +675,21 @@ impl Exchange<'_> {
         }
         back.send_head(&self.stream.cx.request, form, last);
         true
+    }
+
+    /// Makes the filters of the request's body; returns the framing that it has behind them.
+    fn filter_request(&mut self, proxies: (&Site, &Site)) -> Framing {
+        let worker = self.stream.worker().clone();
+        let framing = self.stream.cx.scripted_framing(false).unwrap_or(self.head.body);
+        let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
+        let request = &mut self.stream.cx.request;
+        let encoder = compress::prepare_request(request, &self.head, proxies, process, limits);
+        let framing = if encoder.is_some() { Framing::Chunked } else { framing };
+        if self.stream.has_filters() {
+            StreamTrace::head(&self.stream.cx, false);
+            self.up.filter(self.stream.filters(false, encoder));
+        }
+        framing
     }
 
     /// Forwards the response's head, its body, and the rest of the request.

@@ -10,13 +10,13 @@ use crate::start;
 const DEFAULTS: &str = "defaults\n mode http\n timeout connect 60s\n timeout client 60s\n timeout server 60s\n";
 
 /// A server that answers each request with a body of this size and the number of the request.
-struct Origin {
-    address: String,
+pub(crate) struct Origin {
+    pub(crate) address: String,
     asked: Arc<AtomicUsize>,
 }
 
 impl Origin {
-    fn start(size: usize) -> Origin {
+    pub(crate) fn start(size: usize) -> Origin {
         let listener = lasting_listener();
         let address = listener.local_addr().expect("bound").to_string();
         let asked = Arc::new(AtomicUsize::new(0));
@@ -34,7 +34,7 @@ impl Origin {
                         let age = request.split_once("/age=").and_then(|(_, rest)| rest.split(' ').next());
                         let age = age.map(|age| format!("age: {age}\r\n")).unwrap_or_default();
                         let head = format!(
-                            "HTTP/1.1 200 OK\r\ncontent-length: {size}\r\ncache-control: max-age=300\r\n{age}x-n: {number}\r\n\r\n"
+                            "HTTP/1.1 200 OK\r\ncontent-length: {size}\r\netag: \"e\"\r\ncache-control: max-age=300\r\n{age}x-n: {number}\r\n\r\n"
                         );
                         client.try_send(&[head.as_bytes(), &vec![b'o'; size]].concat());
                     }
@@ -44,7 +44,7 @@ impl Origin {
         Origin { address, asked }
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 
@@ -60,7 +60,7 @@ impl Origin {
 }
 
 /// Asks for a path; returns the number of the origin's response and whether it has an age.
-fn get(address: &str, path: &str) -> (usize, bool) {
+pub(crate) fn get(address: &str, path: &str) -> (usize, bool) {
     let response = Client::connect(address).get(path);
     let number = response.header("x-n").expect("a response of the origin").parse().expect("a number");
     (number, response.header("age").is_some())
@@ -239,7 +239,7 @@ fn responses_are_kept_in_a_redis() {
     wait_for("no key", || client.ask(&["EXISTS", &key]).contains(":0").then_some(()));
 }
 
-/// The embedded store keeps responses, too; a reload keeps those in memory.
+/// The embedded store keeps responses, too.
 #[test]
 fn responses_are_kept_in_a_store_section() {
     let origin = Origin::start(100);

@@ -4,6 +4,7 @@
 use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use super::BINARY;
+use super::dns::{NX, Nameserver, address_record};
 
 /// Keeps what happens, by server, and answers with it.
 const SCRIPT: &str = r#"
@@ -147,6 +148,110 @@ fn events_of_servers_are_haproxys() {
     }
     assert_eq!(ours, theirs);
     server.program.wait_for_output("Lua event_hdl: [state-id 0] runtime error: ");
+}
+
+/// Does not return from its first call before it may, and counts.
+const SLOW: &str = r#"
+local released, count = false, 0
+core.event_sub({ 'SERVER_ADMIN' }, function()
+  while not released do core.msleep(1) end
+  count = count + 1
+end)
+core.register_fetches('count', function() return tostring(count) end)
+core.register_fetches('release', function()
+  released = true
+  return tostring(count)
+end)
+"#;
+
+/// More than a hundred events that wait pause a subscription until there are none.
+#[test]
+fn a_handler_that_is_too_slow_misses_events() {
+    let see = |ours: bool| {
+        let gate = Listening::new();
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("slow.lua"), SLOW).expect("writable");
+        let place = directory.path().to_str().expect("a UTF-8 path").to_owned();
+        let text = format!(
+            "global\n nbthread 1\n stats socket PLACE/stats level admin\n lua-load PLACE/slow.lua\n\
+             defaults\n mode http\n timeout client 9s\n timeout server 9s\n timeout connect 9s\n\
+             frontend www\n bind {}\n http-request return status 200 hdr n %[lua.release] if {{ path /release }}\n \
+             http-request return status 200 hdr n %[lua.count]\nbackend b\n server s 127.0.0.1:1\n",
+            gate.word()
+        );
+        let (mut haproxy, mut own) = (None, None);
+        match ours {
+            true => own = Some(Sluicegate::start_in(BINARY, &text.replace("PLACE", "@DIR@"), &[&gate], directory)),
+            false => haproxy = Some((Haproxy::start_2_8(&text.replace("PLACE", &place), &[&gate]), directory)),
+        }
+        let count = |path: &str| {
+            let response = Client::connect(&gate.address()).get(path);
+            response.header("n").expect("a count").parse::<usize>().expect("a number")
+        };
+        assert_eq!(count("/"), 0);
+        let stats = std::path::Path::new(&place).join("stats");
+        for _ in 0..60 {
+            // The first one is being handled, so the queue has a hundred before the end.
+            for state in ["maint", "ready"] {
+                Sluicegate::stats(&stats, &format!("set server b/s state {state}"));
+            }
+        }
+        let program = match (&mut haproxy, &mut own) {
+            (Some((haproxy, _)), _) => &mut haproxy.program,
+            (None, own) => &mut own.as_mut().expect("it runs").program,
+        };
+        program.wait_for_output(
+            "Lua event_hdl: pausing the subscription because the handler fails to keep up the pace (101 unconsumed \
+             events) from ",
+        );
+        count("/release");
+        wait_for("all that wait", || (count("/") >= 102).then_some(()));
+        // Now the handler keeps up.
+        let mut state = ["maint", "ready"].iter().cycle();
+        wait_for("a later event", || {
+            Sluicegate::stats(&stats, &format!("set server b/s state {}", state.next().expect("a state")));
+            (count("/") > 102).then_some(())
+        });
+    };
+    see(false);
+    see(true);
+}
+
+/// A server that DNS moves: an event of later versions.
+#[test]
+fn events_of_addresses_that_dns_changes() {
+    const SCRIPT: &str = "local said = {}\n\
+        core.event_sub({ 'SERVER_INETADDR' }, function(event, data)\n\
+          said[#said + 1] = event .. ' ' .. data.name .. ' ' .. data.reference:get_addr()\n\
+        end)\n\
+        core.register_fetches('said', function() return table.concat(said, ',') end)\n";
+    let (names, gate) = (Nameserver::start(), Listening::new());
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("script.lua"), SCRIPT).expect("writable");
+    let text = format!(
+        "global\n nbthread 1\n lua-load @DIR@/script.lua\nresolvers dns\n nameserver one {}\n timeout resolve 20ms\n \
+         timeout retry 2s\n hold nx 20ms\n hold valid 20ms\ndefaults\n mode http\n timeout client 9s\n timeout server 9s\n \
+         timeout connect 9s\nfrontend www\n bind {}\n http-request return status 200 hdr x \"%[lua.said]\"\nbackend b\n \
+         server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n",
+        names.address,
+        gate.word()
+    );
+    let _program = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+    let mut wanted = Vec::new();
+    let mut wait = |address: &str| {
+        wanted.push(format!("SERVER_INETADDR s {address}"));
+        let wanted = wanted.join(",");
+        wait_for(&wanted, || {
+            let response = Client::connect(&gate.address()).get("/");
+            (response.header("x") == Some(&*wanted)).then_some(())
+        });
+    };
+    for ip in ["127.0.0.2", "127.0.0.3"] {
+        names.know(vec![address_record("web.example", ip)]);
+        wait(&format!("{ip}:80"));
+    }
+    names.refuse(NX);
+    wait("<unknown>");
 }
 
 /// Keeps the events of a map's changes, which have no data.

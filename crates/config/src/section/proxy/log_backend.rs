@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::ring;
 use crate::diagnostic::Diagnostics;
 use crate::model::{
-    Balance, Config, HashKey, LogAddress, Mode, Position, Proxy, ProxyKind, Ring, ServerAddress, ServerPort,
+    Balance, Config, HashKey, LogAddress, Mode, Position, Proxy, ProxyId, ProxyKind, Ring, ServerAddress, ServerPort,
 };
 
 /// Finds the backends that `log` lines name.
@@ -154,7 +154,7 @@ impl Proxy {
 
 /// Gives each server that is reached by a stream its ring.
 pub(crate) fn add_rings(config: &mut Config) {
-    for proxy in config.proxies.iter().filter(|proxy| proxy.is_log_backend()) {
+    for (id, proxy) in (0..).map(ProxyId).zip(&config.proxies).filter(|(_, proxy)| proxy.is_log_backend()) {
         for (index, server) in proxy.servers.iter().enumerate().filter(|(_, server)| !server.datagram) {
             let name = ring_name(proxy, index);
             let mut sender = Proxy::new(name.clone(), ProxyKind::Backend, server.at.clone());
@@ -170,6 +170,7 @@ pub(crate) fn add_rings(config: &mut Config) {
                 size: server.log_bufsize.unwrap_or(Ring::SIZE),
                 backing: None,
                 proxy: sender,
+                backend: Some(id),
                 at: server.at.clone(),
             });
         }

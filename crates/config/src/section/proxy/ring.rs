@@ -168,6 +168,7 @@ pub(super) fn read(proxy: &mut ProxyReader<'_>, section: &Section, before: &[Rin
         size,
         backing,
         proxy: proxy.settings.proxy.clone(),
+        backend: None,
         at: section.at.clone(),
     })
 }
@@ -246,6 +247,7 @@ fn implicit(name: &Arc<str>, target: &LogTarget) -> Option<Ring> {
         size: Ring::SIZE,
         backing: None,
         proxy,
+        backend: None,
         at: target.at.clone(),
     })
 }

@@ -384,6 +384,14 @@ fn version_of(line: &[u8]) -> Option<&[u8]> {
     words.nth(2)
 }
 
+/// A body that was sent by another protocol, and follows the next head.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) data: Vec<u8>,
+    /// Whether that is all of it.
+    pub(crate) ended: bool,
+}
+
 /// A connection to a server with the request that it serves.
 #[derive(Debug)]
 pub(crate) struct Back {
@@ -393,6 +401,7 @@ pub(crate) struct Back {
     reader: Reader,
     writer: Writer,
     websocket: Option<websocket::Key>,
+    unsent: Option<Box<Unsent>>,
 }
 
 impl Wired for Back {
@@ -420,7 +429,13 @@ impl Back {
     /// of the stream, or only memory for a new one.
     pub(crate) fn new(socket: Socket, lease: Lease, writer: Writer) -> Back {
         let reader = Reader::new(Framing::UntilClose);
-        Back { socket, lease, input: Buffer::default(), reader, writer, websocket: None }
+        Back { socket, lease, input: Buffer::default(), reader, writer, websocket: None, unsent: None }
+    }
+
+    /// Returns the end for a request of which a body was sent by another protocol.
+    pub(crate) fn behind_head(socket: Socket, lease: Lease, unsent: Unsent) -> Back {
+        let any = unsent.ended || !unsent.data.is_empty();
+        Back { unsent: any.then(|| Box::new(unsent)), ..Back::new(socket, lease, Writer::default()) }
     }
 
     pub(crate) fn connection(&self) -> &Lease {
@@ -455,6 +470,14 @@ impl Back {
             }
         }
         Writer::adjust_names(out, form.names);
+        if let Some(body) = self.unsent.take() {
+            if !body.data.is_empty() {
+                self.writer.data(&body.data);
+            }
+            if body.ended {
+                self.writer.end(None);
+            }
+        }
     }
 
     /// Reads and writes plain bytes from here on.

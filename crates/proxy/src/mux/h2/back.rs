@@ -98,6 +98,11 @@ impl Sent {
         writer
     }
 
+    /// Returns a request whose head is not written yet, though this body was sent by FastCGI.
+    pub(crate) fn of_body(data: Vec<u8>, ended: bool, forgotten: bool) -> Sent {
+        Sent { forgotten, end: ended.then_some(None), ..Sent::new(data) }
+    }
+
     /// Returns the stored body, whether its end follows, and whether a part of it is no longer stored.
     pub(crate) fn into_body(self) -> (Vec<u8>, bool, bool) {
         (self.data, self.end.is_some(), self.forgotten)

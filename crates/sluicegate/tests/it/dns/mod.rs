@@ -7,14 +7,14 @@ mod rules;
 mod services;
 
 pub(crate) use lies::udp_ports;
-pub(crate) use nameserver::{address as address_record, answer as dns_answer, read as dns_question};
+pub(crate) use nameserver::{NX, Nameserver, address as address_record, answer as dns_answer, read as dns_question};
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use sluicegate_testkit::{Haproxy, Listening, PATIENCE, Program, Sluicegate, wait_for};
 
-use self::nameserver::{A, AAAA, NX, Nameserver, REFUSED, Record, address, answer};
+use self::nameserver::{A, AAAA, REFUSED, Record, address, answer};
 use crate::start;
 
 /// One of the two programs with its name server.

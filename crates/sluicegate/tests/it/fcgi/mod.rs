@@ -1,6 +1,7 @@
 //! FastCGI: applications behind Sluicegate, beside HAProxy 2.8.
 
 mod application;
+mod clients;
 mod connections;
 mod php;
 mod responses;
@@ -9,7 +10,7 @@ use std::path::Path;
 
 use sluicegate_testkit::{Client, Haproxy, Listening, Response, Sluicegate};
 
-use application::Application;
+use application::{Application, Request};
 
 use crate::start;
 
@@ -23,6 +24,8 @@ struct Gate {
 /// The parts of a configuration.
 #[derive(Clone, Copy, Default)]
 struct Parts<'a> {
+    /// Words of the frontend's `bind`.
+    bind: &'a str,
     /// Lines of the frontend.
     front: &'a str,
     /// Lines of `fcgi-app`.
@@ -37,10 +40,10 @@ impl Gate {
     fn start(ours: bool, address: &str, parts: Parts<'_>) -> Gate {
         let front = Listening::new();
         let directory = tempfile::tempdir().expect("a directory");
-        let Parts { front: lines, app, backend, server } = parts;
+        let Parts { bind, front: lines, app, backend, server } = parts;
         let text = format!(
             "global\n nbthread 1\n stats socket {}/stats level admin\ndefaults\n mode http\n timeout client 60s\n timeout \
-             connect 60s\n timeout server 60s\n retries 0\nfcgi-app app\n docroot /srv/www\n{app}frontend f\n bind {}\n\
+             connect 60s\n timeout server 60s\n retries 0\nfcgi-app app\n docroot /srv/www\n{app}frontend f\n bind {} {bind}\n\
              {lines} default_backend b\nbackend b\n use-fcgi-app app\n{backend} server s {address} proto fcgi {server}\n",
             directory.path().display(),
             front.word(),
@@ -74,6 +77,16 @@ impl Gate {
     fn directory(&self) -> &Path {
         self.directory.path()
     }
+}
+
+/// Returns a request's parameters, without the values that differ between runs.
+fn shown_parameters(request: &Request) -> Vec<String> {
+    let plain = |(name, value): &(String, String)| match &**name {
+        "REMOTE_PORT" | "SERVER_PORT" => format!("{name}=<port>"),
+        "SERVER_SOFTWARE" => format!("{name}={}", value.split(' ').next().unwrap_or("")),
+        _ => format!("{name}={value}"),
+    };
+    request.params.iter().map(plain).collect()
 }
 
 /// Returns what a test sees of HAProxy and of Sluicegate.
@@ -117,7 +130,7 @@ fn parameters(parts: Parts<'_>, requests: &[&str]) -> Vec<String> {
 }
 
 const SPLIT: Parts<'static> =
-    Parts { front: "", app: " index index.php\n path-info ^(/.+\\.php)(/.*)?$\n", backend: "", server: "" };
+    Parts { bind: "", front: "", app: " index index.php\n path-info ^(/.+\\.php)(/.*)?$\n", backend: "", server: "" };
 
 #[test]
 fn parameters_are_haproxys() {

@@ -3,10 +3,10 @@
 use sluicegate_testkit::wait_for;
 
 use super::application::{Application, Heard, Request, end, record, stderr, stdout};
-use super::{Gate, Parts, SPLIT, both};
+use super::{Gate, Parts, SPLIT, both, shown_parameters};
 
 /// Returns the bytes that a client gets, without the date.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.split_inclusive("\r\n").filter(|line| !line.starts_with("date:")).collect()
 }
 
@@ -232,13 +232,7 @@ fn checks_are_haproxys() {
             });
             let heard = app.heard();
             let Some((_, Heard::Request(request))) = heard.first() else { panic!("no request: {heard:?}") };
-            let plain = |(name, value): &(String, String)| match &**name {
-                "REMOTE_PORT" | "SERVER_PORT" => format!("{name}=<port>"),
-                "SERVER_SOFTWARE" => format!("{name}={}", value.split(' ').next().unwrap_or("")),
-                _ => format!("{name}={value}"),
-            };
-            let params: Vec<String> = request.params.iter().map(plain).collect();
-            (params, request.keep, request.body.clone(), result)
+            (shown_parameters(request), request.keep, request.body.clone(), result)
         });
         assert_eq!(own, theirs, "{backend}");
         assert_eq!((&*own.3[0], &*own.3[1]), ("UP", "L7OK"), "{own:?}");

@@ -122,6 +122,13 @@ Tcp.__index = Tcp
 function Tcp:new() error('a filter without the flag is not for HTTP') end
 core.register_filter('tcp', Tcp, function(class) return class end)
 
+core.register_service('text', 'http', function(applet)
+  applet:set_status(200)
+  applet:start_response()
+  applet:send('from a ')
+  core.msleep(5)
+  applet:send('service' .. (applet:receive() or ''))
+end)
 core.register_fetches('said', function()
   local all = table.concat(said, '\n')
   said = {}
@@ -130,7 +137,7 @@ end)
 "#;
 
 /// A server that answers with what it has received, and closes the connection.
-fn echo() -> String {
+pub(super) fn echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     std::thread::spawn(move || {
@@ -164,10 +171,11 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
     }
     let first = text.lines().next().unwrap_or_default();
     let status = if first.contains("/203") { "203 Other" } else { "200 OK" };
+    let cached = if first.contains("/cached") { "cache-control: max-age=99\r\n" } else { "" };
     let fields = text.lines().skip(1).filter(|line| line.starts_with("x-"));
     let fields: String = fields.map(|line| format!("x-seen: {line}\r\n")).collect();
     let head = format!(
-        "HTTP/1.1 {status}\r\nx-line: {first}\r\n{fields}x-gone: here\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nx-line: {first}\r\n{fields}{cached}x-gone: here\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), &body].concat())
@@ -204,6 +212,20 @@ const REQUESTS: &[&str] = &[
     "GET /broken HTTP/1.1\r\nHost: h\r\n\r\n",
 ];
 
+/// Returns what the script has said since the last question, without what the question itself causes.
+pub(super) fn said(gate: &Listening) -> Vec<String> {
+    let said = Client::connect(&gate.address()).get("/said").text().replace("%0A", "\n");
+    let said = said.split_once("\r\n\r\n").map_or(&*said, |(_, said)| said);
+    said.lines().filter(|line| *line != "F start false" && *line != "F end false").map(str::to_owned).collect()
+}
+
+/// Sorts the ends of both directions, which come in any order.
+pub(super) fn sort_ends(said: &mut [String]) {
+    said.sort_by_key(
+        |line| if line.contains(" end ") && !line.contains("message") { line.clone() } else { String::new() },
+    );
+}
+
 /// Sends everything; returns each response, without fields of no interest, and what the script has said then.
 fn conversation(gates: &[Listening], does: [&str; 2]) -> Vec<String> {
     let mut all = Vec::new();
@@ -212,13 +234,9 @@ fn conversation(gates: &[Listening], does: [&str; 2]) -> Vec<String> {
         client.send(request.replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1));
         let text = String::from_utf8_lossy(&client.read_to_end()).into_owned();
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("connection: ")).collect();
-        let said = Client::connect(&gates[0].address()).get("/said").text().replace("%0A", "\n");
-        let said = said.split_once("\r\n\r\n").map_or(&*said, |(_, said)| said);
-        // That of the question itself.
-        let mut said: Vec<&str> =
-            said.lines().filter(|line| *line != "F start false" && *line != "F end false").collect();
+        let mut said = said(&gates[0]);
         // Both directions end in any order, and 2.8 ends a response that has not begun.
-        said.sort_by_key(|line| if line.contains(" end ") && !line.contains("message") { *line } else { "" });
+        sort_ends(&mut said);
         if !said.iter().any(|line| line.ends_with("start true")) {
             said.retain(|line| !line.ends_with("end true"));
         }
@@ -245,19 +263,26 @@ fn folder() -> tempfile::TempDir {
     directory
 }
 
+/// Runs a configuration with HAProxy 2.8 and with this program; returns what `talk` sees of each.
+pub(super) fn beside<T>(text: impl Fn(&str, &[Listening]) -> String, talk: impl Fn(&[Listening]) -> T) -> [T; 2] {
+    [false, true].map(|ours| {
+        let gates = [Listening::new(), Listening::new()];
+        let directory = folder();
+        if ours {
+            let text = text("@DIR@", &gates);
+            let _ours = Sluicegate::start_in(BINARY, &text, &[&gates[0], &gates[1]], directory);
+            return talk(&gates);
+        }
+        let text = text(directory.path().to_str().expect("a UTF-8 path"), &gates);
+        let _haproxy = Haproxy::start_2_8(&text, &[&gates[0], &gates[1]]);
+        talk(&gates)
+    })
+}
+
 fn compare(does: [&str; 2], loads: &str) {
     let server = echo();
-    let gates = [Listening::new(), Listening::new()];
-    let directory = folder();
-    let path = directory.path().to_str().expect("a UTF-8 path");
-    let text = configuration(path, &gates, &server, does, loads);
-    let haproxy = Haproxy::start_2_8(&text, &[&gates[0], &gates[1]]);
-    let theirs = conversation(&gates, does);
-    drop(haproxy);
-    let gates = [Listening::new(), Listening::new()];
-    let text = configuration("@DIR@", &gates, &server, does, loads);
-    let _ours = Sluicegate::start_in(BINARY, &text, &[&gates[0], &gates[1]], folder());
-    let ours = conversation(&gates, does);
+    let text = |directory: &str, gates: &[Listening]| configuration(directory, gates, &server, does, loads);
+    let [theirs, ours] = beside(text, |gates| conversation(gates, does));
     for (ours, theirs) in ours.iter().zip(&theirs) {
         assert_eq!(ours, theirs, "{does:?}");
     }

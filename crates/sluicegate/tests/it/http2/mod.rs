@@ -25,7 +25,9 @@ use std::sync::Arc;
 
 use sluicegate_testkit::{Client as Plain, Listening, Sluicegate, lasting_listener};
 
-use self::client::{Answer, Client};
+use self::client::Answer;
+pub(crate) use self::client::Client;
+pub(crate) use self::tools::run;
 use crate::start;
 
 /// The head of configurations; `@DIR@` is the test's directory.
@@ -53,7 +55,7 @@ fn before(origin: &Origin, front_lines: &str, back_lines: &str) -> (Sluicegate, 
 }
 
 /// A server of HTTP/1 whose connections a test scripts, each in a thread.
-struct Origin(u16);
+pub(crate) struct Origin(u16);
 
 impl Origin {
     fn start(serve: impl Fn(Plain) + Send + Sync + 'static) -> Origin {
@@ -70,7 +72,7 @@ impl Origin {
     }
 
     /// A server that answers each request with its head and, after an empty line, its body and trailers.
-    fn echo() -> Origin {
+    pub(crate) fn echo() -> Origin {
         Origin::start(|mut client| {
             while let Some(request) = Request::read(&mut client) {
                 let text = format!("{}\n{}", request.head, String::from_utf8_lossy(&request.body));
@@ -80,7 +82,7 @@ impl Origin {
         })
     }
 
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.0)
     }
 }

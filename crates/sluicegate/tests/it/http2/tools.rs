@@ -7,7 +7,7 @@ use sluicegate_testkit::Certificates;
 
 /// Runs a program; returns its output if it succeeded.
 #[track_caller]
-fn run(words: &[&str]) -> String {
+pub(crate) fn run(words: &[&str]) -> String {
     let output = Command::new(words[0]).args(&words[1..]).output();
     let output = output.unwrap_or_else(|error| {
         panic!("{}: {error}; `cargo xtask test --install` brings it (nghttp2-client, curl)", words[0])

@@ -70,6 +70,23 @@ fn a_server_moves() {
     }
 }
 
+/// A server that is reached by a stream keeps its connection, as in HAProxy; the next one is to the new address.
+#[test]
+fn a_server_of_a_stream_moves_with_its_next_connection() {
+    let collectors = [Collector::new(), Collector::new()];
+    let runner = logging_to(&format!(" server s0 {}\n", collectors[0].address()));
+    let mut first = collectors[0].accept();
+    let address = collectors[1].address();
+    let (ip, port) = address.rsplit_once(':').expect("an address");
+    runner.ask(&format!("set server logs/s0 addr {ip} port {port}"));
+    runner.get(&["/a"]);
+    assert_eq!(line(&mut first), "/a 200\n");
+    drop(first);
+    let mut second = collectors[1].accept();
+    runner.get(&["/b"]);
+    assert_eq!(line(&mut second), "/b 200\n");
+}
+
 #[test]
 fn a_random_server_is_one_of_those_with_weight() {
     let servers = Servers::new(2);

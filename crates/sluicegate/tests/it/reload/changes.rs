@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use sluicegate_testkit::{Client, Listening, wait_for};
 
 use super::{DEFAULTS, Service, Way};
+use crate::caches::{Origin, get};
 
 const GLOBAL: &str = "global\n nbthread 2\n stats socket @DIR@/stats level admin\n";
 
@@ -628,4 +629,33 @@ fn a_store_that_a_reload_adds_begins_with_its_file() {
     service.write(&rules(&two, rule));
     service.reload();
     assert_eq!(value(), "1");
+}
+
+/// A reload keeps the responses of a cache that the file still has; another process begins without them.
+#[test]
+fn responses_of_caches_stay() {
+    let (origin, gate) = (Origin::start(100), Listening::new());
+    let text = |cache: &str| {
+        format!(
+            "global\n stats socket @DIR@/stats level admin\n{DEFAULTS}listen l\n bind {}\n http-request cache-use c\n \
+             http-response cache-store c\n server s {}\ncache {cache}\n total-max-size 1\n max-age 300\n",
+            gate.word(),
+            origin.address
+        )
+    };
+    let mut service = Service::start(Way::Command, &text("c"), &[&gate]);
+    assert_eq!(get(&gate.address(), "/a"), (1, false));
+    assert_eq!(get(&gate.address(), "/a"), (1, true));
+    service.write(&text("c\n process-vary on"));
+    service.reload();
+    assert_eq!(get(&gate.address(), "/a"), (1, true));
+    // A section of another name is another cache.
+    service.write(&text("d").replace("-use c", "-use d").replace("-store c", "-store d"));
+    service.reload();
+    assert_eq!(get(&gate.address(), "/a"), (2, false));
+    drop(service);
+    let _service =
+        Service::start(Way::Command, &text("d").replace("-use c", "-use d").replace("-store c", "-store d"), &[&gate]);
+    assert_eq!(get(&gate.address(), "/a"), (3, false));
+    assert_eq!(origin.asked(), 3);
 }
