@@ -31,6 +31,7 @@ use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
 use crate::pass::{Locked, Longest, Manner, Pass, Passed, Sink};
+use crate::replication::replica::Parts;
 use crate::snapshot::{Accesses, Form};
 use crate::thread::{self, block_on};
 use crate::{Inner, Store};
@@ -166,8 +167,8 @@ pub(crate) enum Basis {
 /// How a data set gets to replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// Straight, by all connections at once.
-    Sockets,
+    /// Straight, by all connections at once, or these parts of it.
+    Sockets(Parts),
     /// By the file that a save writes.
     File,
 }
@@ -695,12 +696,7 @@ impl Inner {
         self.saver.longest_gate_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
         self.open_after_cut(closed, ticket);
         self.appender.took("save-cut", start);
-        let mut first = Chunk::new(settings);
-        first.aux(b"redis-ver", crate::redis::REDIS_VERSION.as_bytes());
-        first.aux(b"redis-bits", b"64");
-        first.aux(b"ctime", (now_ms / 1000).to_string().as_bytes());
-        first.aux(b"used-mem", self.memory.told().to_string().as_bytes());
-        first.aux(b"aof-base", if job.is_rewrite() { b"1" } else { b"0" });
+        let mut first = self.first_chunk(settings, job);
         libraries.iter().for_each(|library| first.library(&library.source));
         let manner = Manner { key_delay_us: saving.key_delay_us, pause_max: job.kind.pause_max() };
         let pass = Arc::new(Pass::new(self.clone(), databases, form, BUDGET, manner));
@@ -719,6 +715,32 @@ impl Inner {
             pass.give_up();
         }
         (pass, first, result)
+    }
+
+    /// Like [`cut_for`](Self::cut_for), for a file without keys. Returns what it begins with, and the result of `at_cut`.
+    pub(crate) fn cut_without_keys<T>(&self, job: &Job, parts: Parts, at_cut: impl FnOnce() -> T) -> (Chunk, T) {
+        let _border = self.link.border();
+        let (closed, ticket) = self.close_for_cut();
+        let result = at_cut();
+        let libraries = self.scripts.libraries.all();
+        self.open_after_cut(closed, ticket);
+        let mut first = self.first_chunk(Settings::new(self.clock.now_ms()), job);
+        if parts == Parts::Functions {
+            libraries.iter().for_each(|library| first.library(&library.source));
+        }
+        job.change(|state| state.is_cut = true);
+        (first, result)
+    }
+
+    /// Returns what a file begins with: what it tells of the data set.
+    fn first_chunk(&self, settings: Settings, job: &Job) -> Chunk {
+        let mut first = Chunk::new(settings);
+        first.aux(b"redis-ver", crate::redis::REDIS_VERSION.as_bytes());
+        first.aux(b"redis-bits", b"64");
+        first.aux(b"ctime", (settings.now_ms / 1000).to_string().as_bytes());
+        first.aux(b"used-mem", self.memory.told().to_string().as_bytes());
+        first.aux(b"aof-base", if job.is_rewrite() { b"1" } else { b"0" });
+        first
     }
 
     fn run_save(self: &Arc<Inner>, job: &Job, files: &dyn Files, saving: &Saving) {

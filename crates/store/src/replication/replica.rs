@@ -28,6 +28,17 @@ pub(crate) enum Phase {
     Online,
 }
 
+/// The parts of a data set that a replica asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Parts {
+    #[default]
+    All,
+    /// The libraries of functions.
+    Functions,
+    /// Only what is told of the data set.
+    Nothing,
+}
+
 /// A replica of this server.
 pub(crate) struct Replica {
     /// Its address, as it was told or as it is seen.
@@ -35,6 +46,7 @@ pub(crate) struct Replica {
     pub(crate) port: u32,
     /// Whether a data set of unknown length may be sent.
     pub(crate) takes_marked: bool,
+    pub(crate) parts: Parts,
     /// Whether it is the store of a process that replaces this one, which nobody else sees or counts.
     pub(crate) is_successor: bool,
     /// Whether it asked with SYNC: it does not know identifiers.
@@ -84,6 +96,7 @@ pub(crate) struct Told {
     pub(crate) address: Option<String>,
     pub(crate) port: u32,
     pub(crate) takes_marked: bool,
+    pub(crate) parts: Parts,
     pub(crate) knows_ids: bool,
     /// Whether it is the store of a process that replaces this one.
     pub(crate) is_successor: bool,
@@ -102,6 +115,7 @@ impl Replica {
             address: told.address.clone().unwrap_or(address),
             port: told.port,
             takes_marked: told.takes_marked,
+            parts: told.parts,
             is_successor: told.is_successor,
             is_old,
             since: now,

@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 use sluicegate_data::rdb::crc64::Sum;
 use sluicegate_data::rdb::file::{Chunk, Contents};
 
-use super::replica::{Phase, Replica};
+use super::replica::{Parts, Phase, Replica};
 use super::{Moment, ReplicationId};
 use crate::Inner;
 use crate::files::{Files, Replacement, SYNCED_EACH, reason};
 use crate::loading::Behind;
-use crate::pass::{Pass, Sink};
+use crate::pass::{Pass, Passed, Sink};
 use crate::record::For;
 use crate::save::{Job, Kind, Medium, Nothing, SaveEnd, Saving, sweepers};
 
@@ -156,15 +156,21 @@ impl Inner {
         let replicas = self.replication.replicas();
         let waiting: Vec<_> = replicas.iter().filter(|replica| replica.phase() == Phase::Waiting).collect();
         let Some(first) = waiting.iter().min_by_key(|replica| replica.since) else { return };
+        // Those that want other parts wait for the next one.
+        let parts = first.parts;
+        let waiting: Vec<_> = waiting.iter().filter(|replica| replica.parts == parts).collect();
         // A process that replaces this one has no use for the file, and no time to lose.
         let has_successor = waiting.iter().any(|replica| replica.is_successor);
-        let is_marked = (options.is_diskless || has_successor) && waiting.iter().all(|replica| replica.takes_marked);
+        // The file is always of the whole data set; who wants parts takes them marked.
+        let wants_marked = options.is_diskless || has_successor || parts != Parts::All;
+        let is_marked = wants_marked && waiting.iter().all(|replica| replica.takes_marked);
         let is_due = !is_marked
+            || !options.is_diskless
             || has_successor
             || first.since.elapsed() >= options.diskless_delay
             || options.diskless_max > 0 && waiting.len() >= options.diskless_max as usize;
         if is_due && self.saver.job().is_none() {
-            let medium = if is_marked { Medium::Sockets } else { Medium::File };
+            let medium = if is_marked { Medium::Sockets(parts) } else { Medium::File };
             if medium == Medium::File && self.saver.files().is_none() {
                 self.saver.log(3, "A replica needs the data set as a file, and this store has no directory: set 'dir'");
                 waiting.iter().for_each(|replica| replica.disconnect());
@@ -178,15 +184,16 @@ impl Inner {
     /// Runs a sync.
     pub(crate) fn run_sync(self: &Arc<Inner>, job: &Job, medium: Medium, saving: &Saving) {
         let target = match medium {
-            Medium::Sockets => "replicas sockets",
+            Medium::Sockets(_) => "replicas sockets",
             Medium::File => "disk",
         };
+        let parts = if let Medium::Sockets(parts) = medium { parts } else { Parts::All };
         self.saver.log(2, &format!("Starting BGSAVE for SYNC with target: {target}"));
         let chosen: Vec<Arc<Replica>> = self.replication.replicas();
-        let chosen: Vec<Arc<Replica>> =
-            chosen.into_iter().filter(|replica| replica.phase() == Phase::Waiting).inspect(|it| it.choose()).collect();
+        let is_chosen = |replica: &Arc<Replica>| replica.phase() == Phase::Waiting && replica.parts == parts;
+        let chosen: Vec<Arc<Replica>> = chosen.into_iter().filter(is_chosen).inspect(|it| it.choose()).collect();
         let result = match medium {
-            Medium::Sockets => self.sync_by_sockets(job, saving, &chosen),
+            Medium::Sockets(parts) => self.sync_by_sockets(job, saving, &chosen, parts),
             Medium::File => self.sync_by_file(job, saving, &chosen),
         };
         self.end_sync(job, &chosen, result);
@@ -251,19 +258,28 @@ impl Inner {
         saving: &Saving,
         begins_sync: bool,
     ) -> (Arc<Pass>, Chunk, Option<Moment>) {
-        let (pass, mut first, followed) = self.cut_for(job, saving, || {
-            if self.replication.is_following() {
-                // What a master has sent is in the data set if it is in the stream.
-                return self.moment();
-            }
-            if begins_sync {
-                self.begin_stream();
-            }
-            if self.record.is_for(For::Stream) {
-                self.record.set_barrier();
-            }
-            None
-        });
+        let (pass, mut first, followed) = self.cut_for(job, saving, || self.mark_in_stream(begins_sync));
+        let moment = self.moment_of_cut(followed, begins_sync, &mut first);
+        (pass, first, moment)
+    }
+
+    /// Marks a cut in the stream. Returns its moment if it is that of a master's stream. The gate is closed.
+    fn mark_in_stream(&self, begins_sync: bool) -> Option<Moment> {
+        if self.replication.is_following() {
+            // What a master has sent is in the data set if it is in the stream.
+            return self.moment();
+        }
+        if begins_sync {
+            self.begin_stream();
+        }
+        if self.record.is_for(For::Stream) {
+            self.record.set_barrier();
+        }
+        None
+    }
+
+    /// Returns the moment of a cut that was [marked](Self::mark_in_stream), and adds it to what the file begins with.
+    fn moment_of_cut(&self, followed: Option<Moment>, begins_sync: bool, first: &mut Chunk) -> Option<Moment> {
         let own = || if self.replication.is_following() { None } else { self.moment() };
         let moment = followed.or_else(own);
         if !begins_sync {
@@ -274,12 +290,25 @@ impl Inner {
             first.aux(b"repl-id", id.text().as_bytes());
             first.aux(b"repl-offset", offset.to_string().as_bytes());
         }
-        (pass, first, moment)
+        moment
     }
 
-    fn sync_by_sockets(self: &Arc<Inner>, job: &Job, saving: &Saving, chosen: &[Arc<Replica>]) -> io::Result<SaveEnd> {
-        let (pass, first, moment) = self.cut_in_stream(job, saving, true);
-        let Some(moment) = moment else { return self.give_up_sync(&pass) };
+    fn sync_by_sockets(
+        self: &Arc<Inner>,
+        job: &Job,
+        saving: &Saving,
+        chosen: &[Arc<Replica>],
+        parts: Parts,
+    ) -> io::Result<SaveEnd> {
+        let (pass, first, moment) = if parts == Parts::All {
+            let (pass, first, moment) = self.cut_in_stream(job, saving, true);
+            (Some(pass), first, moment)
+        } else {
+            let (mut first, followed) = self.cut_without_keys(job, parts, || self.mark_in_stream(true));
+            let moment = self.moment_of_cut(followed, true, &mut first);
+            (None, first, moment)
+        };
+        let Some(moment) = moment else { return self.give_up_sync(pass.as_deref()) };
         let mark = ReplicationId::random();
         for replica in chosen {
             replica.begin_payload(
@@ -296,8 +325,8 @@ impl Inner {
         let mut begun = sockets.send(&contents.magic());
         begun = begun.and_then(|()| sockets.send(first.bytes()));
         let sink = Mutex::new(ToReplicas { sockets, contents, is_broken: begun.is_err() });
-        let passed = pass.run(sweepers(), &sink);
-        drop(pass);
+        let without_keys = || Ok(Passed { is_whole: true, ..Passed::default() });
+        let passed = pass.map_or_else(without_keys, |pass| pass.run(sweepers(), &sink));
         let ToReplicas { sockets, contents, .. } = sink.into_inner();
         begun?;
         let passed = passed?;
@@ -313,7 +342,7 @@ impl Inner {
     fn sync_by_file(self: &Arc<Inner>, job: &Job, saving: &Saving, chosen: &[Arc<Replica>]) -> io::Result<SaveEnd> {
         let files = self.saver.files().ok_or_else(|| io::Error::other("the store has no directory"))?;
         let (pass, first, moment) = self.cut_in_stream(job, saving, true);
-        let Some(moment) = moment else { return self.give_up_sync(&pass) };
+        let Some(moment) = moment else { return self.give_up_sync(Some(&pass)) };
         // They have a place in the stream from here on.
         chosen.iter().for_each(|replica| replica.begin_payload(moment.offset, head(replica, moment), false));
         self.lift_barrier();
@@ -327,11 +356,13 @@ impl Inner {
     }
 
     /// Ends a sync whose data set belongs to no history, because the server has got another master meanwhile.
-    fn give_up_sync(&self, pass: &Pass) -> io::Result<SaveEnd> {
+    fn give_up_sync(&self, pass: Option<&Pass>) -> io::Result<SaveEnd> {
         self.lift_barrier();
-        pass.give_up();
-        // The next cut needs it.
-        pass.run(sweepers(), &Mutex::new(Nothing))?;
+        if let Some(pass) = pass {
+            pass.give_up();
+            // The next cut needs it.
+            pass.run(sweepers(), &Mutex::new(Nothing))?;
+        }
         Ok(SaveEnd::Cancelled)
     }
 

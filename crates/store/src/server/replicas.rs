@@ -20,10 +20,12 @@ use crate::Inner;
 use crate::append::Appender;
 use crate::record::For;
 use crate::refused::{NOT_INTEGER, SYNTAX};
-use crate::replication::replica::{Notice, Phase, Replica, Told};
+use crate::replication::replica::{Notice, Parts, Phase, Replica, Told};
 use crate::replication::{Lack, ReplicationId};
+use crate::words;
 
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const NOT_FILTERED: &str = "ERR Filtered replica requires EOF capability";
 const NO_FILE: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 /// The longest address that a replica may tell.
 const ADDRESS_MAX: usize = 255;
@@ -54,6 +56,9 @@ pub(super) fn psync(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     if asked.1.is_none_or(|(id, _)| id != server.store.0.replication.id()) {
         return fail("ERR PSYNC FAILOVER replid must match my replid.", out);
     }
+    if wants_impossible_parts(context) {
+        return fail(NOT_FILTERED, out);
+    }
     let Ok(number) = server.order(None) else { return fail("ERR the link to the master cannot be ended", out) };
     let line = context.client.line(&server.store);
     server.log(2, &format!("MASTER MODE enabled (failover request from '{line}')"));
@@ -72,6 +77,12 @@ pub(super) fn sync(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
     become_replica(context, None, out)
 }
 
+/// Returns whether a client wants parts of the data set, which only go through the socket, and cannot read these.
+fn wants_impossible_parts(context: &Context<'_>) -> bool {
+    let is_impossible = |told: &Told| told.parts != Parts::All && !told.takes_marked;
+    context.session.rare.told.as_deref().is_some_and(is_impossible)
+}
+
 fn become_replica(context: &mut Context<'_>, asked: Option<Asked>, out: &mut ReplyWriter<'_>) -> Outcome {
     // As in Redis, for which a client that monitors is a replica, too.
     if context.client.replica.get().is_some() || context.client.is_monitor() {
@@ -84,6 +95,9 @@ fn become_replica(context: &mut Context<'_>, asked: Option<Asked>, out: &mut Rep
     }
     if context.session.listens() {
         return fail("ERR SYNC and PSYNC are invalid with pending output", out);
+    }
+    if wants_impossible_parts(context) {
+        return fail(NOT_FILTERED, out);
     }
     let mut told = context.session.rare.told.take().unwrap_or_default();
     told.is_successor = context.client.is_successor();
@@ -215,6 +229,20 @@ pub(super) fn replconf(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
                 Some(_) => return fail("ERR value is out of range, value must between 0 and 1", out),
                 None => return fail(NOT_INTEGER, out),
             },
+            b"rdb-filter-only" => {
+                let Some(named) = words::split(value) else {
+                    return fail("ERR Missing rdb-filter-only values", out);
+                };
+                // As in Redis, what stands before an unknown word counts.
+                told.parts = Parts::Nothing;
+                for part in named {
+                    if !part.eq_ignore_ascii_case(b"functions") {
+                        out.error_bytes(&[b"ERR Unsupported rdb-filter-only option: ", &part[..]].concat());
+                        return Outcome::Done;
+                    }
+                    told.parts = Parts::Functions;
+                }
+            }
             _ => {
                 let option = pair[0].escape_ascii();
                 return fail(&format!("ERR Unrecognized REPLCONF option: {option}"), out);

@@ -1,5 +1,6 @@
 //! Replicas: real ones of Redis and Valkey, and some that only speak the protocol.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -251,6 +252,45 @@ fn real_replicas_have_what_their_master_has() {
     assert!(directory.path().join("dump.rdb").exists());
 }
 
+/// Who asks for parts of the data set gets these, whatever the others who wait get: redis-cli for functions.
+#[test]
+fn parts_of_the_data_set_are_sent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let master = Master::start(|options| options.dir = directory.path().as_os_str().as_encoded_bytes().to_vec());
+    let mut client = master.connect();
+    client.ask(&["FUNCTION", "LOAD", "#!lua name=kept\nredis.register_function('one', function() return 1 end)"]);
+    client.ask(&["SET", "a-key", "a-value"]);
+    let has = |text: &str, bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+    for is_diskless in ["no", "yes"] {
+        assert_eq!(client.ask(&["CONFIG", "SET", "repl-diskless-sync", is_diskless]), "+OK\r\n");
+        let file = directory.path().join("functions.rdb");
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-p", &master.running.port.to_string(), "--functions-rdb"]).arg(&file);
+        let said = cli.output().expect("it runs");
+        assert!(said.status.success(), "{said:?}");
+        let functions = std::fs::read(&file).expect("a file");
+        assert!(has("name=kept", &functions) && !has("a-key", &functions));
+        let checked = Command::new("redis-check-rdb").arg(&file).output().expect("it runs");
+        let checked = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert!(checked.contains("0 keys read") && checked.contains("RDB looks OK!"), "{checked}");
+    }
+    assert!(!directory.path().join("dump.rdb").exists(), "the file is of the whole data set");
+    // Others at the same time get what they want, and all get what changes afterwards.
+    let mut replicas = [None, Some(""), Some("functions")].map(|parts| {
+        let mut replica = Bare::connect(&master.running.address());
+        if let Some(parts) = parts {
+            assert_eq!(replica.0.ask(&["REPLCONF", "rdb-filter-only", parts]), "+OK\r\n");
+        }
+        replica.ask();
+        replica
+    });
+    let payloads = replicas.each_mut().map(|replica| replica.payload().2);
+    let found = payloads.map(|payload| [has("name=kept", &payload), has("a-key", &payload)]);
+    assert_eq!(found, [[true, true], [false, false], [true, false]]);
+    client.ask(&["SET", "last", "1"]);
+    replicas.iter_mut().for_each(|replica| assert!(replica.read_to("SET last").len() <= 2));
+}
+
 /// A replica that only speaks the protocol.
 struct Bare(Client);
 
@@ -266,7 +306,17 @@ impl Bare {
 
     /// Asks for the whole data set, and reads it. Returns the identifier of the history and the offset.
     fn sync(&mut self) -> (String, u64) {
+        self.ask();
+        let (id, offset, _) = self.payload();
+        (id, offset)
+    }
+
+    fn ask(&mut self) {
         self.0.command(&["PSYNC", "?", "-1"]);
+    }
+
+    /// Reads the data set. Returns the identifier, the offset, and the file.
+    fn payload(&mut self) -> (String, u64, Vec<u8>) {
         let mut line = self.0.read_line();
         while line.is_empty() {
             line = self.0.read_line();
@@ -286,7 +336,7 @@ impl Bare {
         let payload = self.0.read_until(mark.as_bytes());
         assert!(payload.starts_with(b"REDIS00"));
         self.acknowledge(offset);
-        (id, offset)
+        (id, offset, payload)
     }
 
     fn acknowledge(&mut self, offset: u64) {
@@ -601,6 +651,9 @@ fn wrong_words_are_answered_as_by_redis() {
         "REPLCONF\r\nREPLCONF a\r\nREPLCONF listening-port x\r\nREPLCONF capa nosuch\r\nREPLCONF nosuch x\r\n",
         "REPLCONF rdb-only 2\r\nREPLCONF rdb-only x\r\nREPLCONF rdb-only 1\r\nREPLCONF capa eof nosuch x\r\nREPLCONF ip-address \"\\xff\"\r\n",
         &long,
+        "REPLCONF rdb-filter-only nosuch\r\nREPLCONF rdb-filter-only \"functions n\\xff\"\r\nREPLCONF rdb-filter-only '\"x'\r\n\
+         REPLCONF rdb-filter-only\r\nREPLCONF rdb-filter-only ''\r\nREPLCONF rdb-filter-only ' FUNCTIONS functions'\r\n\
+         REPLCONF rdb-filter-only '' capa eof rdb-filter-only nosuch\r\n",
         "REPLCONF ack x\r\nREPLCONF ack 5\r\nREPLCONF getack *\r\nPING\r\n",
         "PSYNC ? x\r\n",
         "PSYNC\r\nPSYNC ?\r\nPSYNC ? -1 FAILOVER\r\nSYNC x\r\n",
@@ -614,4 +667,10 @@ fn wrong_words_are_answered_as_by_redis() {
             .map(|address| String::from_utf8_lossy(&exchange(&address, request.as_bytes())).into_owned());
         assert_eq!(found, expected, "{request}");
     }
+    // Without pending output: parts of the data set are only sent to those who can read an end that is marked.
+    let said = [redis.address(), ours.address()].map(|address| {
+        let mut client = Client::connect(&address);
+        [&["REPLCONF", "rdb-filter-only", ""][..], &["PSYNC", "?", "-1"], &["SYNC"]].map(|words| client.ask(words))
+    });
+    assert_eq!(said[0], said[1]);
 }
