@@ -69,6 +69,8 @@ pub(super) struct Application {
     /// What was heard, with the number of the connection.
     heard: Arc<Mutex<Vec<(usize, Heard)>>>,
     pub(super) connections: Arc<AtomicUsize>,
+    /// The number of requests that have begun.
+    pub(super) begun: Arc<AtomicUsize>,
 }
 
 impl Application {
@@ -79,17 +81,18 @@ impl Application {
         let address = listener.local_addr().expect("bound").to_string();
         let heard = Arc::<Mutex<Vec<(usize, Heard)>>>::default();
         let connections = Arc::<AtomicUsize>::default();
-        let (kept, counted, handler) =
-            (heard.clone(), connections.clone(), Arc::<Handler>::from(Box::new(handler) as Box<Handler>));
+        let begun = Arc::<AtomicUsize>::default();
+        let (kept, counted, counted_begun) = (heard.clone(), connections.clone(), begun.clone());
+        let handler = Arc::<Handler>::from(Box::new(handler) as Box<Handler>);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
                 let number = counted.fetch_add(1, Ordering::SeqCst);
-                let (kept, handler) = (kept.clone(), handler.clone());
-                std::thread::spawn(move || serve(stream, number, &kept, &*handler));
+                let (kept, begun, handler) = (kept.clone(), counted_begun.clone(), handler.clone());
+                std::thread::spawn(move || serve(stream, number, (&kept, &begun), &*handler));
             }
         });
-        Application { address, heard, connections }
+        Application { address, heard, connections, begun }
     }
 
     /// Starts an application that answers requests.
@@ -106,7 +109,12 @@ impl Application {
     }
 }
 
-fn serve(mut stream: TcpStream, number: usize, heard: &Mutex<Vec<(usize, Heard)>>, handler: &Handler) {
+fn serve(
+    mut stream: TcpStream,
+    number: usize,
+    (heard, begun): (&Mutex<Vec<(usize, Heard)>>, &AtomicUsize),
+    handler: &Handler,
+) {
     let mut open: Vec<(Request, Vec<u8>)> = Vec::new();
     loop {
         let mut header = [0; 8];
@@ -128,6 +136,7 @@ fn serve(mut stream: TcpStream, number: usize, heard: &Mutex<Vec<(usize, Heard)>
                     Request { id, keep: content[2] & 1 == 1, params: Vec::new(), body: Vec::new() },
                     Vec::new(),
                 ));
+                begun.fetch_add(1, Ordering::SeqCst);
                 continue;
             }
             2 => {

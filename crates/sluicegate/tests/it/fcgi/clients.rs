@@ -65,7 +65,7 @@ fn a_client_of_http_2_resets_its_stream() {
         let mut client = Client::connect(&gate.front.address());
         let stream = client.begin("POST /\nhost: h\ncontent-length: 50000", false);
         client.data(stream, &[b'x'; 20_000], false);
-        wait_for("the request at the application", || (app.connections.load(Ordering::SeqCst) > 0).then_some(()));
+        wait_for("the request at the application", || (app.begun.load(Ordering::SeqCst) > 0).then_some(()));
         client.reset(stream, ErrorCode::CANCEL);
         wait_for("the abort", || app.heard().iter().find(|(_, heard)| matches!(heard, Heard::Abort(1))).map(|_| ()));
         assert_eq!(client.post("POST /\nhost: h", b"hello").text(), "5");

@@ -201,7 +201,7 @@ fn an_aborted_upload_is_told_to_the_application() {
         let mut client = gate.client();
         client.send(format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n{}", "x".repeat(50_000)));
         wait_for("the request at the application", || {
-            (app.connections.load(std::sync::atomic::Ordering::SeqCst) > 0).then_some(())
+            (app.begun.load(std::sync::atomic::Ordering::SeqCst) > 0).then_some(())
         });
         client.reset();
         wait_for("the abort", || app.heard().iter().find(|(_, heard)| matches!(heard, Heard::Abort(1))).map(|_| ()));

@@ -122,13 +122,6 @@ Tcp.__index = Tcp
 function Tcp:new() error('a filter without the flag is not for HTTP') end
 core.register_filter('tcp', Tcp, function(class) return class end)
 
-core.register_service('text', 'http', function(applet)
-  applet:set_status(200)
-  applet:start_response()
-  applet:send('from a ')
-  core.msleep(5)
-  applet:send('service' .. (applet:receive() or ''))
-end)
 core.register_fetches('said', function()
   local all = table.concat(said, '\n')
   said = {}
@@ -137,7 +130,7 @@ end)
 "#;
 
 /// A server that answers with what it has received, and closes the connection.
-pub(super) fn echo() -> String {
+fn echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     std::thread::spawn(move || {
@@ -171,11 +164,10 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
     }
     let first = text.lines().next().unwrap_or_default();
     let status = if first.contains("/203") { "203 Other" } else { "200 OK" };
-    let cached = if first.contains("/cached") { "cache-control: max-age=99\r\n" } else { "" };
     let fields = text.lines().skip(1).filter(|line| line.starts_with("x-"));
     let fields: String = fields.map(|line| format!("x-seen: {line}\r\n")).collect();
     let head = format!(
-        "HTTP/1.1 {status}\r\nx-line: {first}\r\n{fields}{cached}x-gone: here\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nx-line: {first}\r\n{fields}x-gone: here\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), &body].concat())
@@ -213,14 +205,14 @@ const REQUESTS: &[&str] = &[
 ];
 
 /// Returns what the script has said since the last question, without what the question itself causes.
-pub(super) fn said(gate: &Listening) -> Vec<String> {
+fn said(gate: &Listening) -> Vec<String> {
     let said = Client::connect(&gate.address()).get("/said").text().replace("%0A", "\n");
     let said = said.split_once("\r\n\r\n").map_or(&*said, |(_, said)| said);
     said.lines().filter(|line| *line != "F start false" && *line != "F end false").map(str::to_owned).collect()
 }
 
 /// Sorts the ends of both directions, which come in any order.
-pub(super) fn sort_ends(said: &mut [String]) {
+fn sort_ends(said: &mut [String]) {
     said.sort_by_key(
         |line| if line.contains(" end ") && !line.contains("message") { line.clone() } else { String::new() },
     );
@@ -264,7 +256,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// Runs a configuration with HAProxy 2.8 and with this program; returns what `talk` sees of each.
-pub(super) fn beside<T>(text: impl Fn(&str, &[Listening]) -> String, talk: impl Fn(&[Listening]) -> T) -> [T; 2] {
+fn beside<T>(text: impl Fn(&str, &[Listening]) -> String, talk: impl Fn(&[Listening]) -> T) -> [T; 2] {
     [false, true].map(|ours| {
         let gates = [Listening::new(), Listening::new()];
         let directory = folder();
