@@ -213,8 +213,8 @@ fn an_aborted_upload_is_told_to_the_application() {
 #[test]
 fn checks_are_haproxys() {
     let cases = [
-        " option httpchk GET /ping?x\n",
-        " option httpchk\n http-check send meth POST uri /health.php ver HTTP/1.1 hdr host h hdr x-a b body hello\n \
+        " timeout check 60s\n option httpchk GET /ping?x\n",
+        " timeout check 60s\n option httpchk\n http-check send meth POST uri /health.php ver HTTP/1.1 hdr host h hdr x-a b body hello\n \
          http-check expect rstatus ^503\n",
     ];
     for backend in cases {
