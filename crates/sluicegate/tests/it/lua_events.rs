@@ -108,6 +108,11 @@ fn conversation(address: &str, directory: &std::path::Path) -> Vec<String> {
         ["c: SERVER_STATE", "s: SERVER_CHECK"].iter().all(|text| said().contains(text)).then_some(())
     });
     for command in COMMANDS {
+        if command.starts_with("del server") {
+            // Events that no handler has seen yet lose their server when it goes.
+            let seen = || said().lines().filter(|line| line.starts_with("d: ")).count();
+            wait_for("the events of the server", || (seen() == 7).then_some(()));
+        }
         Sluicegate::stats(&socket, command);
     }
     wait_for("the last event", || said().contains("d: SERVER_DEL").then_some(()));
