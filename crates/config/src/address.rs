@@ -204,8 +204,7 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
         return fail(offset, format!("missing port number: '{text}'"), Some("write ADDRESS:PORT, for example ':8080'"));
     };
     let address = match host {
-        "" | "*" if family == Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        "" | "*" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        "" | "*" => any(family),
         _ => match ip(host, family) {
             Some(ip) => ip,
             None => {
@@ -279,7 +278,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
 
 /// Returns the unspecified address of a family.
 fn any(family: Family) -> IpAddr {
-    if family == Family::V6 { IpAddr::from([0u16; 8]) } else { IpAddr::from([0u8; 4]) }
+    if family == Family::V6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
 /// Parses a numeric address to connect to; returns it with its port, if the text has one other than 0.
@@ -311,9 +310,9 @@ pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError>
     let Some(port) = port else {
         return fail(0, format!("missing port number: '{text}'"), Some("name servers listen on port 53"));
     };
-    // As in HAProxy an address without a host means this one.
-    let this = || matches!(host, "" | "*").then(|| any(family));
-    let Some(ip) = ip(host, family).or_else(this) else {
+    // As in HAProxy, an address without a host is the unspecified one.
+    let unspecified = || matches!(host, "" | "*").then(|| any(family));
+    let Some(ip) = ip(host, family).or_else(unspecified) else {
         return fail(0, format!("invalid address: '{host}' in '{text}'"), Some("write ADDRESS:PORT, without a name"));
     };
     Ok((SocketAddr::new(ip, port_number(port, text.len() - port.len())?), tcp))

@@ -40,15 +40,23 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     stick_data(config);
     filter_tables(&config.proxies, diagnostics);
     reverse::check(config, diagnostics);
-    for rule in config.proxies.iter().flat_map(|proxy| &proxy.http_request) {
-        if matches!(rule.action, Action::Edit(Edit::Normalize(_))) {
-            reverse::experimental(config, &rule.at, "'normalize-uri' action", diagnostics);
-        }
-    }
+    normalizers(config, diagnostics);
     track::resolve(config, diagnostics);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);
         modes(proxy, default_at.as_ref(), config, diagnostics);
+    }
+}
+
+/// Reports `normalize-uri` rules without `expose-experimental-directives`.
+fn normalizers(config: &Config, diagnostics: &mut Diagnostics) {
+    if config.global.experimental {
+        return;
+    }
+    for rule in config.proxies.iter().flat_map(|proxy| &proxy.http_request) {
+        if matches!(rule.action, Action::Edit(Edit::Normalize(_))) {
+            diagnostics.experimental(rule.at.clone(), "'normalize-uri' action");
+        }
     }
 }
 

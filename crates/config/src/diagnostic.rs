@@ -151,6 +151,12 @@ impl Diagnostics {
         self.add(Severity::Warning, Some(at), message)
     }
 
+    /// Adds an error about something that `expose-experimental-directives` would have to allow.
+    pub(crate) fn experimental(&mut self, at: Position, what: &str) {
+        let message = format!("{what} is experimental, must be allowed via a global 'expose-experimental-directives'");
+        self.error(at, message);
+    }
+
     /// Reads a duration at a position, with HAProxy's warning about text after its unit.
     pub(crate) fn duration(&mut self, at: Position, text: &str, unit: TimeUnit) -> Result<Duration, String> {
         let time = unit::time(text, unit)?;

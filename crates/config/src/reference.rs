@@ -216,8 +216,8 @@ fn table(out: &mut String, items: &[&Item], places: bool) {
         let _ = write!(out, "| keyword | |\n|---|---|\n");
     }
     for item in items {
-        let separator =
-            if item.usage.is_empty() || item.usage.starts_with('(') || item.usage.starts_with("[(") { "" } else { " " };
+        let is_attached = item.usage.is_empty() || item.usage.trim_start_matches('[').starts_with('(');
+        let separator = if is_attached { "" } else { " " };
         let keyword = format!("{}{separator}{}", item.name, item.usage).replace('|', "\\|");
         if places {
             let _ = writeln!(out, "| `{keyword}` | {} | {} |", item.places.join(", "), item.docs);

@@ -61,10 +61,9 @@ fn check_rings(config: &Config, diagnostics: &mut Diagnostics) {
 }
 
 /// Reports what `expose-experimental-directives` does not allow.
-pub(crate) fn experimental(config: &Config, at: &Position, what: &str, diagnostics: &mut Diagnostics) {
+fn experimental(config: &Config, at: &Position, what: &str, diagnostics: &mut Diagnostics) {
     if !config.global.experimental {
-        let message = format!("{what} is experimental, must be allowed via a global 'expose-experimental-directives'");
-        diagnostics.error(at.clone(), message);
+        diagnostics.experimental(at.clone(), what);
     }
 }
 

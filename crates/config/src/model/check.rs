@@ -58,17 +58,16 @@ impl ProxyHealth {
         };
         let has_port =
             |connect: &CheckConnect| connect.port.is_some() || connect.addr.is_some_and(|(_, port)| port != 0);
-        match connections().next() {
-            None => Some("has neither service port nor check port"),
-            Some(first) if first.implicit || first.default => Some("has neither service port nor check port"),
-            Some(first) if !has_port(first) => {
-                Some("has neither service port nor check port nor tcp_check rule 'connect' with port information")
-            }
-            Some(_) if connections().all(has_port) => None,
-            Some(_) => {
-                Some("has neither service port nor check port, and a tcp_check rule 'connect' with no port information")
-            }
+        let of_a_line = |first: &&CheckConnect| !first.implicit && !first.default;
+        let Some(first) = connections().next().filter(of_a_line) else {
+            return Some("has neither service port nor check port");
+        };
+        if !has_port(first) {
+            return Some("has neither service port nor check port nor tcp_check rule 'connect' with port information");
         }
+        (!connections().all(has_port)).then_some(
+            "has neither service port nor check port, and a tcp_check rule 'connect' with no port information",
+        )
     }
 }
 

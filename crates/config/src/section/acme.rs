@@ -217,9 +217,7 @@ pub(crate) fn all(
     let mut keys = HashMap::new();
     for section in sections.iter().filter(|section| section.kind == SectionKind::Acme) {
         if !global.experimental {
-            let message =
-                "section 'acme' is experimental, must be allowed via a global 'expose-experimental-directives'";
-            diagnostics.error(section.at.clone(), message);
+            diagnostics.experimental(section.at.clone(), "section 'acme'");
             continue;
         }
         if let Some(known) = all.iter().find(|known| known.name == section.name) {

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use crate::bytes::is_token;
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, FetchRow, Place, Sides, known};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::condition::Acls;
 use crate::expression::{ExpressionReader, Problem, variable, variable_to_set};
 use crate::format::Blanks;
 use crate::model::{
     AclRef, Action, AddressPart, AttachServer, BodyWait, CacheRule, Capture, Carrier, Condition, CounterChange,
     CounterValue, DataKind, DoResolve, Edit, EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer,
-    NumberOr, PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, SendSpoeGroup, SetBandwidthLimit,
-    StoreCall, TargetPart, TimeOr, TimeoutSide, Track, VarName, VarTarget,
+    NumberOr, PatternEdit, Position, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, SendSpoeGroup,
+    SetBandwidthLimit, StoreCall, TargetPart, TimeOr, TimeoutSide, Track, VarName, VarTarget,
 };
 use crate::section::error;
 use crate::section::log;
@@ -127,9 +127,8 @@ pub(crate) fn http_error(reader: &mut ProxyReader<'_>, line: &Line) {
     let mut action = ActionReader { reader, line, place, name_at: 0, inside: None, next: 1, literal: false };
     let Some(reply) = action.reply(0, false) else { return };
     if action.next < line.len() {
-        let (at, message) =
-            (line.at(action.next), format!("'http-error' : unknown keyword '{}'", line.text(action.next)));
-        reader.diagnostics.error(at, message);
+        let (next, word) = (action.next, line.text(action.next));
+        reader.diagnostics.error(line.at(next), format!("'http-error' : unknown keyword '{word}'"));
         return;
     }
     if reply.status == 0 {
@@ -193,19 +192,20 @@ fn unknown(reader: &mut ProxyReader<'_>, line: &Line, index: usize, name: &str, 
 }
 
 fn give(diagnostics: &mut Diagnostics, line: &Line, index: usize, problem: Problem) {
-    let error = diagnostics.error(line.within(index, problem.offset), problem.message);
-    if let Some(hint) = problem.hint {
-        error.hint(hint);
-    }
+    add(diagnostics, Severity::Error, line.within(index, problem.offset), problem);
 }
 
 /// Adds a warning about a flag of a format in a word that is ignored, if there is one.
 pub(crate) fn note_ignored(diagnostics: &mut Diagnostics, line: &Line, index: usize, ignored: Option<Problem>) {
     if let Some(problem) = ignored {
-        let warning = diagnostics.warning(line.within(index, problem.offset), problem.message);
-        if let Some(hint) = problem.hint {
-            warning.hint(hint);
-        }
+        add(diagnostics, Severity::Warning, line.within(index, problem.offset), problem);
+    }
+}
+
+fn add(diagnostics: &mut Diagnostics, severity: Severity, at: Position, problem: Problem) {
+    let finding = diagnostics.add(severity, Some(at), problem.message);
+    if let Some(hint) = problem.hint {
+        finding.hint(hint);
     }
 }
 
@@ -572,14 +572,14 @@ impl ActionReader<'_, '_> {
 
     /// Reads `(N)` or `(ELEMENT,N)`, then the value unless `by` gives it.
     fn counter(&mut self, kind: DataKind, array: bool, by: Option<u32>) -> Option<Action> {
-        let inside = self.inside.unwrap_or_default();
+        let inside = self.inside.unwrap_or("0");
         let (element, slot) = match (array, inside.split_once(',')) {
             (true, Some((element, slot))) => (element.trim(), slot.trim()),
             (true, None) => {
                 self.missing(self.name_at, "an element and a counter in parentheses, as in '(0,1)'");
                 return None;
             }
-            (false, _) => ("0", self.inside.unwrap_or("0")),
+            (false, _) => ("0", inside),
         };
         let slot = self.slot(slot)?;
         let element = match unit::integer(element, 0, limits::COUNTER_ELEMENTS as i64 - 1) {

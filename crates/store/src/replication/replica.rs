@@ -35,7 +35,7 @@ pub(crate) enum Parts {
     All,
     /// The libraries of functions.
     Functions,
-    /// Only what is told of the data set.
+    /// Neither keys nor functions: the auxiliary fields.
     Nothing,
 }
 

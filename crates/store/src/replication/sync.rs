@@ -156,12 +156,12 @@ impl Inner {
         let replicas = self.replication.replicas();
         let waiting: Vec<_> = replicas.iter().filter(|replica| replica.phase() == Phase::Waiting).collect();
         let Some(first) = waiting.iter().min_by_key(|replica| replica.since) else { return };
-        // Those that want other parts wait for the next one.
+        // Replicas that request other parts wait for the next sync.
         let parts = first.parts;
         let waiting: Vec<_> = waiting.iter().filter(|replica| replica.parts == parts).collect();
         // A process that replaces this one has no use for the file, and no time to lose.
         let has_successor = waiting.iter().any(|replica| replica.is_successor);
-        // The file is always of the whole data set; who wants parts takes them marked.
+        // A file has the whole data set; a part is sent through sockets, with a mark at its end.
         let wants_marked = options.is_diskless || has_successor || parts != Parts::All;
         let is_marked = wants_marked && waiting.iter().all(|replica| replica.takes_marked);
         let is_due = !is_marked
@@ -183,11 +183,10 @@ impl Inner {
 
     /// Runs a sync.
     pub(crate) fn run_sync(self: &Arc<Inner>, job: &Job, medium: Medium, saving: &Saving) {
-        let target = match medium {
-            Medium::Sockets(_) => "replicas sockets",
-            Medium::File => "disk",
+        let (target, parts) = match medium {
+            Medium::Sockets(parts) => ("replicas sockets", parts),
+            Medium::File => ("disk", Parts::All),
         };
-        let parts = if let Medium::Sockets(parts) = medium { parts } else { Parts::All };
         self.saver.log(2, &format!("Starting BGSAVE for SYNC with target: {target}"));
         let chosen: Vec<Arc<Replica>> = self.replication.replicas();
         let is_chosen = |replica: &Arc<Replica>| replica.phase() == Phase::Waiting && replica.parts == parts;
@@ -266,7 +265,7 @@ impl Inner {
     /// Marks a cut in the stream. Returns its moment if it is that of a master's stream. The gate is closed.
     fn mark_in_stream(&self, begins_sync: bool) -> Option<Moment> {
         if self.replication.is_following() {
-            // What a master has sent is in the data set if it is in the stream.
+            // The data set and the stream contain the same commands of the master.
             return self.moment();
         }
         if begins_sync {

@@ -252,7 +252,8 @@ fn real_replicas_have_what_their_master_has() {
     assert!(directory.path().join("dump.rdb").exists());
 }
 
-/// Who asks for parts of the data set gets these, whatever the others who wait get: redis-cli for functions.
+/// A replica that requests parts of the data set receives them, whatever other replicas request meanwhile; redis-cli
+/// requests the functions.
 #[test]
 fn parts_of_the_data_set_are_sent() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -133,9 +133,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "Waits while the file is read, for tests of init scripts; needs 'expose-experimental-directives' before it.",
         |r, line| {
             if !r.reader.global.experimental {
-                let message = "'force-cfg-parser-pause' directive is experimental, must be allowed via a global \
-                               'expose-experimental-directives'";
-                r.diagnostics.error(line.at(0), message);
+                r.diagnostics.experimental(line.at(0), "'force-cfg-parser-pause' directive");
                 return;
             }
             match r.diagnostics.duration(line.at(1), line.text(1), TimeUnit::Milliseconds) {

@@ -83,6 +83,7 @@ pub(crate) struct Settings {
     own_stats: bool,
     /// The timeouts of the section's defaults.
     inherited: Timeouts,
+    /// The position of `log global`.
     log_global: Option<Position>,
     /// The steps of [`STEPS`] seen in this section.
     seen: [bool; STEPS.len()],
@@ -471,7 +472,7 @@ impl Settings {
             bind.tcp.shares_port = !global.no_reuse_port;
         }
         if let Some(at) = &self.log_global {
-            // As in HAProxy, targets that stand further below are not meant.
+            // As in HAProxy, only the targets above the line count.
             let is_above = |target: &&LogTarget| target.at.file != at.file || target.at.line < at.line;
             self.proxy.log.splice(0..0, global.log.iter().filter(is_above).cloned());
         }
