@@ -36,7 +36,6 @@ pub fn changed(base: &str) -> Result<(), String> {
     }
     let mut failed = Vec::new();
     for (folder, filters) in &touched {
-        let name = Path::new(folder).file_name().unwrap_or_default().to_string_lossy().into_owned();
         let directory = root().join(folder);
         let has_units = filters.units.is_some();
         let names = integration_tests(&directory, filters);
@@ -55,7 +54,7 @@ pub fn changed(base: &str) -> Result<(), String> {
         )? {
             let is_integration =
                 Path::new(&program).file_name().is_some_and(|file| file.to_string_lossy().starts_with("it-"));
-            let mut words = arguments(&name, &program);
+            let mut words = arguments(&program);
             match (&filters.units, is_integration) {
                 (Some(units), false) => words.extend(units.iter().cloned()),
                 (_, true) if !filters.all_integration => words.extend(names.iter().cloned()),

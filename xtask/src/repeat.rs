@@ -63,5 +63,5 @@ fn failures(crates: &[test::Tests], times: u32) -> u32 {
 }
 
 fn execute(one: &test::Tests, program: &str) -> std::io::Result<Output> {
-    Command::new(program).args(test::arguments(&one.name, program)).current_dir(&one.folder).output()
+    Command::new(program).args(test::arguments(program)).current_dir(&one.folder).output()
 }

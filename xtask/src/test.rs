@@ -63,7 +63,7 @@ pub fn test(install: bool) -> Result<(), String> {
             for one in &crates {
                 suites.run(&one.name, || {
                     one.programs.iter().try_for_each(|program| {
-                        let arguments = arguments(&one.name, program);
+                        let arguments = arguments(program);
                         run_in(&one.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
                     })
                 });
@@ -91,12 +91,11 @@ pub struct Tests {
     pub programs: Vec<String>,
 }
 
-/// Returns the arguments of a crate's test program. Tests of running programs wait more than they compute, so two run
-/// per core, except for those that start whole processes with peers.
-pub fn arguments(name: &str, program: &str) -> Vec<String> {
+/// Returns the arguments of a test program. Tests of running programs wait more than they compute, so two run per core.
+pub fn arguments(program: &str) -> Vec<String> {
     let file = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
     let mut arguments = vec!["--quiet".to_owned()];
-    if file.starts_with("it-") && name != "sluicegate" {
+    if file.starts_with("it-") {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         arguments.push(format!("--test-threads={}", 2 * cores));
     }

@@ -298,14 +298,17 @@ fn a_peer_with_a_shard_is_sent_its_part() {
     let ports = cluster.ports.clone();
     let line = |name: &str, shard: &str| format!(" peer {name} 127.0.0.1:{}{shard}\n", ports[name]);
     let table = " table t type string len 20 size 1k store gpc0\nfrontend f\n bind @GATE@\n";
-    let section = |shards: [&str; 3]| {
-        let lines = ["a", "b", "c"].iter().zip(shards).map(|(name, shard)| line(name, shard)).collect::<String>();
+    let section = |peers: &[(&str, &str)]| {
+        let lines: String = peers.iter().map(|(name, shard)| line(name, shard)).collect();
         format!("peers mates\n shards 2\n{lines}{table}")
     };
-    cluster.sections = section(["", " shard 1", " shard 2"]);
+    cluster.sections = section(&[("a", ""), ("b", " shard 1"), ("c", " shard 2")]);
     let a = cluster.start(Ours, "a");
-    cluster.sections = section(["", "", ""]);
-    let nodes = [cluster.start(Ours, "b"), cluster.start(Haproxy28, "c")];
+    // The others do not know each other, so neither teaches the other its entries.
+    let nodes = [(Ours, "b"), (Haproxy28, "c")].map(|(kind, name)| {
+        cluster.sections = section(&[("a", ""), (name, "")]);
+        cluster.start(kind, name)
+    });
     ["b", "c"].iter().for_each(|name| a.wait_for_peer(name));
     (0..20).for_each(|number| a.set("mates/t", &format!("key-{number}"), "data.gpc0 1"));
     wait_for("all entries", || {
