@@ -43,6 +43,7 @@ mod reverse;
 mod section;
 mod source;
 mod suggest;
+pub mod traces;
 mod track;
 mod unit;
 mod word;

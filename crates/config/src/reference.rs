@@ -111,6 +111,13 @@ pub fn reference() -> String {
     table(&mut out, &of(ItemKind::Keyword, "namespace_list"), false);
     let _ = write!(
         out,
+        "\n## Section `traces`\n\n\
+         A `traces` section starts traces of what the process does, which the command `trace` of the stats socket changes \
+         later.\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "traces"), false);
+    let _ = write!(
+        out,
         "\n## Section `program`\n\n\
          `program NAME` is a program that a master (`-W`, `master-worker`) starts before its worker. It ends with the service, \
          and a failure of the program ends the service unless `global` has `no-exit-on-failure`. `show proc` of the master's \

@@ -531,6 +531,7 @@ pub(crate) mod tests {
             namespaces: Vec::new(),
             limits: Vec::new(),
             rings: Vec::new(),
+            traces: Default::default(),
             caches: Vec::new(),
             acme: Vec::new(),
             mailers: Vec::new(),

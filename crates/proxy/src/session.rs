@@ -25,6 +25,7 @@ use sluicegate_transport::Socket;
 use sluicegate_wire::http2::PREFACE;
 
 use crate::listener::{Accepted, Listener, Slots};
+use crate::log::{Source, Subject};
 use crate::mux::h1;
 use crate::running::ProxyRun;
 use crate::server;
@@ -54,7 +55,9 @@ impl Session {
         let place = worker.register_session();
         let client = Client::new(place.number(), slots.listener().clone(), socket.fd().as_raw_fd(), ends);
         let front = Held::new(h1::Front::new(socket));
-        Ok(Session { front, client: Rc::new(client), place, slots, switched: None })
+        let session = Session { front, client: Rc::new(client), place, slots, switched: None };
+        session.trace("sess_new", "new session");
+        Ok(session)
     }
 
     /// Returns the session of a connection that this side has opened, to a server that sends requests.
@@ -66,7 +69,22 @@ impl Session {
         if let Some(tls) = front.tls() {
             client.set_tls(ClientTls { facts: tls.take_facts(None, None), ..ClientTls::default() });
         }
-        Session { front: Held::new(front), client: Rc::new(client), place, slots, switched: None }
+        let front = Held::new(front);
+        let session = Session { front, client: Rc::new(client), place, slots, switched: None };
+        session.trace("sess_new", "new session");
+        session
+    }
+
+    /// Reports an event of the session to the traces of the process.
+    fn trace(&self, event: &'static str, text: &str) {
+        /// The level of inner states.
+        const STATE: u8 = 3;
+        let worker = self.worker();
+        if worker.running.logger.is_traced(Source::Session) {
+            let (frontend, session) = (Some(&*self.frontend().config.name), Some(self.place()));
+            let subject = Subject { worker: worker.index, frontend, session, ..Subject::default() };
+            worker.running.logger.trace(Source::Session, (event, STATE), &subject, |_| text.to_owned());
+        }
     }
 
     /// Ends the stream of a connection that began as TCP and has become none of HTTP/1.
@@ -173,6 +191,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.trace("sess_end", "releasing session");
         self.forget_own();
         if let Some(mut front) = self.front.take() {
             front.give_back(&self.place.worker().buffers, true);

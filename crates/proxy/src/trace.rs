@@ -130,7 +130,7 @@ impl StreamTrace {
     }
 }
 
-fn start_line(head: &Message, response: bool) -> String {
+pub(crate) fn start_line(head: &Message, response: bool) -> String {
     // The reason is a response's target.
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let version = match head.version() {

@@ -51,6 +51,8 @@ impl Contexts {
     pub const PEERS: Contexts = Contexts(1 << 21);
     /// `fcgi-app`.
     pub const FCGI_APP: Contexts = Contexts(1 << 22);
+    /// `traces`.
+    pub const TRACES: Contexts = Contexts(1 << 23);
     /// `ring`.
     pub const RING: Contexts = Contexts(1 << 24);
     /// `log-forward`.
@@ -92,7 +94,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 31] = [
+        const NAMES: [(Contexts, &str); 32] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -115,6 +117,7 @@ impl Contexts {
             (Contexts::FCGI_APP, "fcgi-app"),
             (Contexts::PROGRAM, "program"),
             (Contexts::NAMESPACE_LIST, "namespace_list"),
+            (Contexts::TRACES, "traces"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

@@ -4,9 +4,7 @@
 
 /// Sections.
 #[rustfmt::skip]
-pub const SECTIONS: &[&str] = &[
-    "traces",
-];
+pub const SECTIONS: &[&str] = &[];
 
 /// Keywords of `global`.
 #[rustfmt::skip]

@@ -101,6 +101,8 @@ pub struct Config {
     pub caches: Vec<CacheSection>,
     /// Network namespaces of `namespace_list` sections.
     pub namespaces: Vec<NamedNamespace>,
+    /// The settings of `traces` sections.
+    pub traces: crate::traces::Traces,
     /// `acme` sections.
     pub acme: Vec<Acme>,
     /// `ring` sections, and the rings of `log` lines whose target is a stream.

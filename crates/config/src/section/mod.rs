@@ -22,6 +22,7 @@ mod stick;
 mod store;
 pub(crate) mod table;
 pub(crate) mod tls;
+mod traces;
 mod userlist;
 
 use std::collections::HashMap;
@@ -64,6 +65,7 @@ pub(crate) enum SectionKind {
     NamespaceList,
     LogProfile,
     Program,
+    Traces,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -92,6 +94,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("namespace_list", SectionKind::NamespaceList),
     ("log-profile", SectionKind::LogProfile),
     ("program", SectionKind::Program),
+    ("traces", SectionKind::Traces),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -342,7 +345,7 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
     let mut next = 1;
     let mut name = "";
     match kind {
-        SectionKind::Global | SectionKind::NamespaceList => {}
+        SectionKind::Global | SectionKind::NamespaceList | SectionKind::Traces => {}
         // A `crt-store` without a name adds no prefix to the names of its certificates.
         SectionKind::CrtStore => {
             name = line.text(1);
@@ -542,6 +545,7 @@ impl Draft {
             caches,
             namespaces: namespaces::all(&sections, &mut diagnostics),
             limits: Vec::new(),
+            traces: traces::all(&sections, &rings, &mut diagnostics),
             rings,
             log_profiles: profiles,
             acme,
@@ -626,6 +630,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &program::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &traces::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::fcgi::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_profile::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::protocol::{Answer, Commands, Output, Request, Session};
 use super::{
     cache, change, engines, errors, events, general, inside, limits, maps, peers, resolvers, servers, session, show,
-    stores, tables, tls,
+    stores, tables, tls, traces,
 };
 use crate::running::Running;
 use crate::script_commands::{Dynamic, Outlet};
@@ -152,6 +152,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
         show::COMMANDS,
         errors::COMMANDS,
         events::COMMANDS,
+        traces::COMMANDS,
         change::COMMANDS,
         maps::COMMANDS,
         tables::COMMANDS,

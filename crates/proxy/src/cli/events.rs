@@ -6,6 +6,7 @@ use sluicegate_config::model::StatsLevel;
 
 use super::catalogue::{Call, Command, Run};
 use super::protocol::{Answer, FLUSH_AT};
+use crate::log::OUTPUTS;
 use crate::ring::{READERS_MAX, Ring, Taken};
 
 /// The commands of this module.
@@ -16,9 +17,6 @@ pub const COMMANDS: &[Command] = &[Command {
     level: StatsLevel::User,
     run: Run::Long(show_events),
 }];
-
-/// The sinks that are no rings, with their descriptions.
-const OUTPUTS: [(&str, &str); 2] = [("stdout", "standard output (fd#1)"), ("stderr", "standard output (fd#2)")];
 
 /// The options of the command.
 #[derive(Default)]

@@ -27,6 +27,7 @@ mod socket;
 mod stores;
 mod tables;
 mod tls;
+mod traces;
 
 pub use tables::fuzz_table_words;
 

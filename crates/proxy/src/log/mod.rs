@@ -19,6 +19,7 @@ pub mod header;
 pub mod line;
 mod rings;
 mod throttle;
+mod traces;
 mod writer;
 
 use std::borrow::Cow;
@@ -47,6 +48,8 @@ pub(crate) use line::LineCode;
 pub use line::ProxyLog;
 pub(crate) use rings::LogRing;
 pub(crate) use throttle::Throttle;
+use traces::Tracing;
+pub(crate) use traces::{OUTPUTS, Source, Subject};
 pub use writer::write_logs;
 
 /// The maximum number of bytes queued for one destination; further lines are dropped.
@@ -147,6 +150,8 @@ struct Inner {
     samplers: Vec<Sampler>,
     /// The backends of messages, once the configuration runs.
     backends: OnceLock<Vec<LogBackend>>,
+    /// The traces. Those of an earlier configuration are not kept.
+    tracing: Tracing,
     dropped: Arc<AtomicU64>,
     identity: Identity,
 }
@@ -174,7 +179,7 @@ pub struct Logger {
 impl Default for Logger {
     /// Returns a logger without destinations.
     fn default() -> Logger {
-        Logger::to([], Vec::new(), Identity::default(), None)
+        Logger::to([], Vec::new(), Default::default(), None)
     }
 }
 
@@ -196,12 +201,12 @@ impl Logger {
         let sections = config.proxies.iter().chain(config.peers.iter().map(|peers| &peers.proxy));
         let proxies = sections.flat_map(Proxy::log_targets);
         let identity = Identity { host: config.global.log_host.clone(), ..identity };
-        let stderr = LogTarget::raw(LogAddress::Stderr);
+        let outputs = [LogAddress::Stderr, LogAddress::Stdout].map(LogTarget::raw);
         let rings = LogRing::all(&config.rings, before.map_or(&[], |before| &before.inner.rings));
         let backends = config.proxies.iter().filter(|proxy| proxy.is_log_backend());
         let servers: Vec<_> = backends.flat_map(|proxy| proxy.log_destinations()).map(LogTarget::raw).collect();
-        let targets = config.global.log.iter().chain(proxies).chain([&stderr]).chain(&servers);
-        Logger::to(targets, rings, identity, before)
+        let targets = config.global.log.iter().chain(proxies).chain(&outputs).chain(&servers);
+        Logger::to(targets, rings, (identity, Tracing::new(config.traces.clone())), before)
     }
 
     /// Returns a logger for a writer's message that its destination fails: only to stderr, so that it keeps no other
@@ -211,13 +216,14 @@ impl Logger {
         let Inner { dropped, identity, .. } = &*self.inner;
         let (dropped, identity) = (dropped.clone(), identity.clone());
         let (rings, samplers, backends) = (Vec::new(), Vec::new(), OnceLock::new());
-        Logger { inner: Arc::new(Inner { sinks, rings, samplers, backends, dropped, identity }) }
+        let tracing = Tracing::default();
+        Logger { inner: Arc::new(Inner { sinks, rings, samplers, backends, tracing, dropped, identity }) }
     }
 
     fn to<'a>(
         targets: impl IntoIterator<Item = &'a LogTarget>,
         rings: Vec<Arc<LogRing>>,
-        identity: Identity,
+        (identity, tracing): (Identity, Tracing),
         before: Option<&Logger>,
     ) -> Logger {
         let mut sinks: Vec<Arc<Sink>> = Vec::new();
@@ -244,7 +250,7 @@ impl Logger {
         }
         let dropped = before.map(|before| before.inner.dropped.clone()).unwrap_or_default();
         let backends = OnceLock::new();
-        Logger { inner: Arc::new(Inner { sinks, rings, samplers, backends, dropped, identity }) }
+        Logger { inner: Arc::new(Inner { sinks, rings, samplers, backends, tracing, dropped, identity }) }
     }
 
     /// Sets the backends of messages, once.
@@ -630,7 +636,7 @@ mod tests {
     #[test]
     fn lines_are_filtered_cut_and_dropped_when_full() {
         let targets = [target(LogAddress::Stdout, 8), target(LogAddress::Stderr, 8)];
-        let logger = Logger::to(&targets, Vec::new(), Identity::default(), None);
+        let logger = Logger::to(&targets, Vec::new(), Default::default(), None);
         logger.send(&targets, Severity::Info, b"too detailed");
         assert!(logger.is_empty());
         logger.send(&targets, Severity::Notice, b"0123456789");
@@ -648,7 +654,7 @@ mod tests {
         let sample = LogSample { ranges: vec![(1, 1), (3, 4)], size: 5 };
         let one = LogTarget { sample: Some(sample), ..target(LogAddress::Stdout, 80) };
         let copy = LogTarget { tag: Some("other".into()), ..one.clone() };
-        let logger = Logger::to([&one, &copy], Vec::new(), Identity::default(), None);
+        let logger = Logger::to([&one, &copy], Vec::new(), Default::default(), None);
         for number in 1..=12 {
             let target = if number % 2 == 0 { &copy } else { &one };
             logger.send(std::slice::from_ref(target), Severity::Alert, number.to_string().as_bytes());

@@ -88,6 +88,7 @@ impl Active {
             );
             let streams = &self.worker.figures().streams;
             streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.trace_start();
             if !self.cx.frontend.config.filters.is_empty() {
                 StreamTrace::begin(&self.cx);
                 self.use_agents();
@@ -163,6 +164,7 @@ impl Active {
         if self.has_filters() {
             StreamTrace::end(&self.cx);
         }
+        self.trace_end();
         let ended = Instant::now();
         self.cx.log.ended = Some(ended);
         self.count_failed_rewrites();

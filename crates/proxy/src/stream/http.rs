@@ -115,6 +115,7 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
     line.truncate(worker.running.config.global.tune.http_logurilen);
     cx.log.captures.request.take_headers(&cx.frontend.config.logging.request_captures, &cx.request);
     stream.begin();
+    stream.trace_head(false);
     let cx = &stream.cx;
     if cx.frontend.config.logging.steps.is_some() {
         worker.running.logger.request(cx, &stream.frontend().log);
@@ -847,6 +848,7 @@ impl Exchange<'_> {
         let connection = ConnectionField::for_response(self.version, response.version(), keep);
         let form = HeadForm { framing, connection, names: self.stream.client_names() };
         self.front.send_head(response, form);
+        self.stream.trace_head(true);
         self.answered = true;
     }
 
@@ -855,6 +857,7 @@ impl Exchange<'_> {
         let names = self.stream.client_names();
         let form = HeadForm { framing: Framing::None, connection: ConnectionField::None, names };
         self.front.send_head(&self.stream.cx.response, form);
+        self.stream.trace_head(true);
         self.answered = true;
     }
 }

@@ -16,6 +16,7 @@ mod scripted;
 mod sockets;
 pub(crate) mod tcp;
 mod times;
+mod traced;
 
 pub(crate) use active::Active;
 pub use card::{Card, Killer};

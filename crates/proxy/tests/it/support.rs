@@ -129,6 +129,7 @@ impl Gate {
             limits: Vec::new(),
             peers: Vec::new(),
             rings: Vec::new(),
+            traces: Default::default(),
             acme: Vec::new(),
             mailers: Vec::new(),
             caches: Vec::new(),

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{Agent, Check, CheckStatus};
+use sluicegate_config::model::{Agent, Check, CheckResult, CheckStatus};
 use tokio::task::JoinSet;
 
 use answer::AgentLine;
@@ -39,6 +39,7 @@ use super::run::ServerRun;
 use super::shared::{Admin, ServerStatus};
 use super::verdict::{Opinion, conclude};
 use crate::hosts::node_name;
+use crate::log::{Source, Subject as Traced};
 use crate::running::{ProxyRun, Running};
 use crate::site::Site;
 
@@ -161,6 +162,7 @@ async fn check_once(
         Subject::Agent(_) => Opinion::Agent,
     };
     mark(server, opinion, true);
+    trace(running, proxy, server, ("hchck_start", 2), || "starting health-check".to_owned());
     let begun = Instant::now();
     let outcome = match (&proxy.config.health.external, opinion) {
         (Some(external), Opinion::Check) => external::run(external, running, proxy, server, inter).await,
@@ -177,6 +179,10 @@ async fn check_once(
     };
     mark(server, opinion, false);
     let Outcome { status, code, info, agent } = outcome;
+    let passed = matches!(status.result(), CheckResult::Passed | CheckResult::Conditional);
+    let event = if passed { ("hchck_succ", 2) } else { ("hchck_err", 0) };
+    trace(running, proxy, server, event, || format!("health-check {}", status.name()));
+    trace(running, proxy, server, ("hchck_end", 3), || "health-check finished".to_owned());
     let mut report = CheckReport { status, code, info, duration: Some(begun.elapsed()) };
     let enabled = || {
         let status = server.shared.status();
@@ -190,6 +196,25 @@ async fn check_once(
         apply(running, proxy, server, line, &mut report);
     }
     announce(running, proxy, server, conclude(server, opinion, report, |_| ()));
+}
+
+/// Reports an event of a check to the traces of the process.
+fn trace(
+    running: &Running,
+    proxy: &ProxyRun,
+    server: &ServerRun,
+    event: (&'static str, u8),
+    text: impl FnOnce() -> String,
+) {
+    if !running.logger.is_traced(Source::Check) {
+        return;
+    }
+    let (backend, name) = (&*proxy.config.name, &**server.name());
+    let subject = Traced { backend: Some(backend), server: Some(name), ..Traced::default() };
+    running.logger.trace(Source::Check, event, &subject, |verbosity| match verbosity {
+        0 => text(),
+        _ => format!("{} : srv={backend}/{name}", text()),
+    });
 }
 
 /// Returns whether a check's connection begins with a PROXY protocol header: if those for traffic do and checks use the

@@ -6,6 +6,7 @@ mod mails;
 mod profiles;
 mod rings;
 mod steps;
+mod traces;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -1,0 +1,210 @@
+//! What the traces of the process report (`trace`, `traces`).
+//!
+//! While no source runs, a place that reports costs one relaxed load. A line goes through the logger to a ring or to an output,
+//! which are bounded and never make the place wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use sluicegate_config::model::{LogAddress, LogTarget, LogWire};
+use sluicegate_config::traces::{TRACE_SOURCES, TraceAnswer, TraceSettings, TraceState, Traces};
+
+use super::{Logger, Severity};
+
+/// The sinks that are no rings, with their descriptions.
+pub(crate) const OUTPUTS: [(&str, &str); 2] =
+    [("stdout", "standard output (fd#1)"), ("stderr", "standard output (fd#2)")];
+
+/// The sources, by their place in [`TRACE_SOURCES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    H2,
+    H1,
+    Stream,
+    Check,
+    Session,
+}
+
+/// The settings of the sources that run.
+#[derive(Debug, Default)]
+pub(super) struct Tracing {
+    /// A bit for each source that may report something.
+    active: AtomicU32,
+    traces: Mutex<Traces>,
+}
+
+impl Tracing {
+    pub(super) fn new(traces: Traces) -> Tracing {
+        Tracing { active: AtomicU32::new(active(&traces)), traces: Mutex::new(traces) }
+    }
+}
+
+fn active(traces: &Traces) -> u32 {
+    let may = |settings: &TraceSettings| settings.state != TraceState::Stopped || settings.follow.is_some();
+    let all = traces.settings().iter().enumerate();
+    all.fold(0, |set, (index, settings)| set | u32::from(may(settings)) << index)
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Subject<'a> {
+    pub(crate) worker: usize,
+    pub(crate) frontend: Option<&'a str>,
+    pub(crate) backend: Option<&'a str>,
+    pub(crate) server: Option<&'a str>,
+    pub(crate) session: Option<u32>,
+    pub(crate) stream: Option<u64>,
+}
+
+impl Subject<'_> {
+    /// Returns the object of a lock's criterion, as text.
+    fn object(&self, criterion: &str) -> Option<String> {
+        match criterion {
+            "frontend" => self.frontend.map(str::to_owned),
+            "backend" => self.backend.map(str::to_owned),
+            "server" => Some(format!("{}/{}", self.backend?, self.server?)),
+            // Sessions are numbered by their worker.
+            "session" => Some(format!("{}/{}", self.worker, self.session?)),
+            "stream" => Some(self.stream?.to_string()),
+            "thread" => Some(self.worker.to_string()),
+            _ => None,
+        }
+    }
+}
+
+/// Decides whether an event is reported, and what it changes.
+fn decide(traces: &mut Traces, source: usize, bit: u32, level: u8, subject: &Subject<'_>) -> bool {
+    let followed = traces.settings()[source].follow.map(|other| {
+        let other = &traces.settings()[other];
+        (other.lock, other.locked.clone())
+    });
+    let settings = &mut traces.settings_mut()[source];
+    if settings.state == TraceState::Stopped && followed.is_none() {
+        return false;
+    }
+    if (settings.report | settings.start | settings.pause | settings.stop) & bit == 0 {
+        return false;
+    }
+    if settings.state == TraceState::Waiting {
+        if settings.start & bit == 0 {
+            return false;
+        }
+        settings.state = TraceState::Running;
+    }
+    let object = subject.object(settings.lock);
+    if settings.locked.is_some() && settings.locked != object {
+        return false;
+    }
+    if settings.locked.is_none() && settings.state == TraceState::Running {
+        settings.locked = object;
+    }
+    if let Some((criterion, locked)) = followed
+        && (locked.is_none() || subject.object(criterion) != locked)
+    {
+        return false;
+    }
+    let reported = settings.report & bit != 0 && level <= settings.level;
+    let next = if settings.stop & bit != 0 {
+        Some(TraceState::Stopped)
+    } else {
+        (settings.pause & bit != 0).then_some(TraceState::Waiting)
+    };
+    if let Some(next) = next {
+        (settings.state, settings.locked) = (next, None);
+    }
+    reported
+}
+
+impl Logger {
+    /// Returns whether a source may report something.
+    #[inline]
+    pub(crate) fn is_traced(&self, source: Source) -> bool {
+        self.inner.tracing.active.load(Ordering::Relaxed) & 1 << source as u32 != 0
+    }
+
+    /// Reports an event of a source; `text` makes the line for a verbosity.
+    #[cold]
+    pub(crate) fn trace(
+        &self,
+        source: Source,
+        (event, level): (&'static str, u8),
+        subject: &Subject<'_>,
+        text: impl FnOnce(usize) -> String,
+    ) {
+        let facts = &TRACE_SOURCES[source as usize];
+        let Some(index) = facts.events.iter().position(|(name, _)| *name == event) else { return };
+        let mut traces = self.inner.tracing.traces.lock();
+        let reported = decide(&mut traces, source as usize, 1 << index, level, subject);
+        self.inner.tracing.active.store(active(&traces), Ordering::Relaxed);
+        let TraceSettings { verbosity, sink, .. } = &traces.settings()[source as usize];
+        let (verbosity, sink) = (*verbosity, sink.clone());
+        drop(traces);
+        let Some(to) = sink.filter(|_| reported).map(|name| match &*name {
+            "stdout" => LogAddress::Stdout,
+            "stderr" => LogAddress::Stderr,
+            _ => LogAddress::Ring(name),
+        }) else {
+            return;
+        };
+        let line = format!("[{:02}|{}|{level}|{event}] {}", subject.worker, facts.name, text(verbosity));
+        // The severity is HAProxy's.
+        self.send(&[LogTarget { format: LogWire::Raw, ..LogTarget::raw(to) }], Severity::Emergency, line.as_bytes());
+    }
+
+    /// Runs a `trace` statement.
+    pub(crate) fn run_trace(&self, words: &[&str]) -> TraceAnswer {
+        let outputs = OUTPUTS.iter().map(|(name, description)| (Arc::from(*name), Arc::from(*description)));
+        let rings = self.rings().iter().filter_map(|ring| ring.ring());
+        let sinks: Vec<(Arc<str>, Arc<str>)> =
+            outputs.chain(rings.map(|ring| (ring.name.clone(), ring.description.clone()))).collect();
+        let mut traces = self.inner.tracing.traces.lock();
+        let answer = traces.run(words, Some(&sinks));
+        self.inner.tracing.active.store(active(&traces), Ordering::Relaxed);
+        answer
+    }
+
+    /// Returns a copy of the settings of all sources.
+    pub(crate) fn traces(&self) -> Traces {
+        self.inner.tracing.traces.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> Traces {
+        let mut traces = Traces::default();
+        assert_eq!(traces.run(&text.split(' ').collect::<Vec<_>>(), None), None);
+        traces
+    }
+
+    #[test]
+    fn events_start_and_stop_a_source() {
+        let mut traces = set("stream start strm_new stop strm_free lock session level state");
+        let stream = Source::Stream as usize;
+        let of = |session| Subject { session: Some(session), ..Subject::default() };
+        // Bit 0 is the start of a stream and bit 1 its end.
+        let mut decide = |bit, level, session| decide(&mut traces, stream, bit, level, &of(session));
+        assert!(!decide(2, 3, 1), "it waits");
+        assert!(decide(1, 3, 1));
+        assert!(!decide(1, 3, 2), "another session");
+        assert!(!decide(1, 4, 1), "a higher level");
+        assert!(decide(2, 3, 1));
+        assert!(!decide(1, 3, 1), "stopped");
+        assert_eq!(active(&traces), 0);
+    }
+
+    #[test]
+    fn a_source_follows_the_lock_of_another() {
+        let mut traces = set("session start now lock session");
+        assert_eq!(traces.run(&["h1", "follow", "session"], None), None);
+        assert_eq!(active(&traces), 0b10010);
+        let of = |session| Subject { session: Some(session), ..Subject::default() };
+        assert!(!decide(&mut traces, Source::H1 as usize, 1, 1, &of(7)));
+        assert!(decide(&mut traces, Source::Session as usize, 1, 1, &of(7)));
+        assert!(decide(&mut traces, Source::H1 as usize, 1, 1, &of(7)));
+        assert!(!decide(&mut traces, Source::H1 as usize, 1, 1, &of(8)));
+    }
+}
