@@ -2,40 +2,57 @@
 //!
 //! A handshake of TLS computes for some hundred microseconds. A burst of clients makes dozens of them ready at once, and
 //! the runtime would run them all before it looks at its sockets again, so requests on other connections would wait for
-//! the whole burst. Here such computations share [`SLICE`] between two looks at the sockets; what exceeds it waits in a
+//! the whole burst. Here such computations share [`SHARE`] between two looks at the sockets; what exceeds it waits in a
 //! queue, first come, first served. Nothing waits while a thread has few of them.
 //!
 //! **Limit:** the queue is as long as the number of connections. A computation stays on the thread where it queued.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::slice::{SLICE, give_way};
+use crate::slice::give_way;
+
+/// The time after which no further computation begins before a look at the sockets: one full handshake, or two that
+/// resume a session.
+const SHARE: Duration = Duration::from_micros(50);
 
 #[derive(Default)]
 struct Turns {
-    /// The time that was computed since the thread last looked at its sockets, as far as that is known.
+    /// The time that was computed since the thread last looked at its sockets.
     spent: Duration,
     queue: VecDeque<(u64, Waker)>,
     last_number: u64,
 }
 
 impl Turns {
-    /// Wakes the first in the queue, after a look at the sockets if the slice is over.
+    /// Wakes the first in the queue, unless the share is used up.
     fn wake_first(&self) {
-        let Some((_, waker)) = self.queue.front() else { return };
-        if self.spent < SLICE {
+        if let Some((_, waker)) = self.queue.front().filter(|_| self.spent < SHARE) {
             waker.wake_by_ref();
-        } else {
-            give_way(waker);
         }
+    }
+}
+
+/// Is woken after a look at the sockets.
+struct Look;
+
+impl Wake for Look {
+    fn wake(self: Arc<Look>) {
+        // A thread that ends has no queue.
+        let _ = TURNS.try_with(|turns| {
+            let mut turns = turns.borrow_mut();
+            turns.spent = Duration::ZERO;
+            turns.wake_first();
+        });
     }
 }
 
 thread_local! {
     static TURNS: RefCell<Turns> = RefCell::default();
+    static LOOK: Waker = Arc::new(Look).into();
 }
 
 /// A place in the queue of the thread's computations.
@@ -48,9 +65,9 @@ pub(crate) struct Turn {
 impl Turn {
     /// Ready when a computation may begin, which has to be reported to [`spent`]. Pending: the task is woken.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        TURNS.with_borrow_mut(|turns| {
+        let turn = TURNS.with_borrow_mut(|turns| {
             if self.number == 0 {
-                if turns.queue.is_empty() && turns.spent < SLICE {
+                if turns.queue.is_empty() && turns.spent < SHARE {
                     return Poll::Ready(());
                 }
                 turns.last_number += 1;
@@ -62,11 +79,7 @@ impl Turn {
                 return Poll::Pending;
             }
             match turns.queue.front() {
-                Some((number, _)) if *number == self.number => {
-                    // It was woken after a look at the sockets if the slice was over.
-                    if turns.spent >= SLICE {
-                        turns.spent = Duration::ZERO;
-                    }
+                Some((number, _)) if *number == self.number && turns.spent < SHARE => {
                     self.number = 0;
                     turns.queue.pop_front();
                     Poll::Ready(())
@@ -77,7 +90,12 @@ impl Turn {
                     Poll::Pending
                 }
             }
-        })
+        });
+        // The runtime that was told of the last computation may have ended since.
+        if turn.is_pending() && TURNS.with_borrow(|turns| turns.queue.len() == 1 && turns.spent >= SHARE) {
+            LOOK.with(give_way);
+        }
+        turn
     }
 }
 
@@ -100,10 +118,15 @@ impl Drop for Turn {
 
 /// Reports that a computation began at `begun` and is over.
 pub(crate) fn spent(begun: Instant) {
-    TURNS.with_borrow_mut(|turns| {
+    let used_up = TURNS.with_borrow_mut(|turns| {
+        let before = turns.spent;
         turns.spent += begun.elapsed();
         turns.wake_first();
+        before < SHARE && turns.spent >= SHARE
     });
+    if used_up {
+        LOOK.with(give_way);
+    }
 }
 
 #[cfg(test)]
@@ -116,11 +139,11 @@ mod tests {
 
     use super::*;
 
-    /// A computation of a slice.
+    /// A computation that uses up the share.
     async fn compute(turn: &mut Turn) {
         poll_fn(|cx| turn.poll(cx)).await;
         let begun = Instant::now();
-        while begun.elapsed() < SLICE {
+        while begun.elapsed() < SHARE {
             std::hint::spin_loop();
         }
         spent(begun);
@@ -191,5 +214,12 @@ mod tests {
             assert_eq!(*order.borrow(), [1, 2, 4, 5]);
             assert!(TURNS.with_borrow(|turns| turns.queue.is_empty()));
         });
+    }
+
+    #[test]
+    fn a_share_that_is_used_up_does_not_outlive_the_runtime() {
+        for _ in 0..2 {
+            run(async { compute(&mut Turn::default()).await });
+        }
     }
 }

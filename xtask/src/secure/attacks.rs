@@ -34,6 +34,9 @@ const MEMORY_FLOOR_KIB: f64 = 512.0;
 const HELD_MAX: usize = 400;
 const EVENTS_MAX: u32 = 10_000;
 
+/// An attack before the one that is measured.
+const WARM_UP: Duration = Duration::from_millis(100);
+
 /// The pace of the attacker: events are sent in batches.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -323,8 +326,9 @@ struct Cost {
 fn cost(bench: &Bench<'_>, peer: Peer, text: &str, by: &Attack) -> Result<Cost, String> {
     let begin = || {
         let program = peer.start(bench, text)?;
-        // Once, so that what exists once does not count.
+        // Once, so that what exists once does not count, code that is read from the file included.
         bench.load(&program, "/alive", &["-c", "5", "-n", "50"])?;
+        attacked_during(program.port, by, || std::thread::sleep(WARM_UP))?;
         Ok::<_, String>(program)
     };
     let seconds = if by.most == CROWD { by.most as u32 / by.rate + 3 } else { SECONDS };
