@@ -2,8 +2,9 @@
 //! test.
 
 use std::fmt::Write as _;
-use std::io::Read;
-use std::os::fd::RawFd;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,7 +16,7 @@ use crate::{Listening, PATIENCE, cpu_time, free_port, wait_for};
 /// A child process; its output is kept, and it is ended when this is dropped.
 pub struct Program {
     child: Child,
-    output: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Output>,
     name: String,
     readers: Vec<std::thread::JoinHandle<()>>,
 }
@@ -44,11 +45,9 @@ impl Program {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = spawn(command).unwrap_or_else(|error| panic!("{name} does not start: {error}"));
-        let output = Arc::new(Mutex::new(Vec::new()));
-        let readers = vec![
-            collect(child.stdout.take().expect("piped"), output.clone()),
-            collect(child.stderr.take().expect("piped"), output.clone()),
-        ];
+        let pipes = [child.stdout.take().expect("piped").into(), child.stderr.take().expect("piped").into()];
+        let output = Arc::new(Output::of(pipes));
+        let readers = (0..2).map(|pipe| collect(output.clone(), pipe)).collect();
         Program { child, output, name, readers }
     }
 
@@ -57,9 +56,10 @@ impl Program {
         self.child.id()
     }
 
-    /// Returns its output so far, stdout and stderr together.
+    /// Returns all that it has printed so far, stdout and stderr together.
     pub fn output(&self) -> String {
-        String::from_utf8_lossy(&self.output.lock().expect("not poisoned")).into_owned()
+        (0..2).for_each(|pipe| _ = self.output.drain(pipe));
+        String::from_utf8_lossy(&self.output.kept.lock().expect("not poisoned")).into_owned()
     }
 
     /// Waits until it has printed `text`.
@@ -163,17 +163,52 @@ fn spawn(command: Command) -> std::io::Result<Child> {
 /// Output beyond this is dropped; a test never needs it.
 const OUTPUT_LIMIT: usize = 64 << 20;
 
-fn collect(mut from: impl Read + Send + 'static, into: Arc<Mutex<Vec<u8>>>) -> std::thread::JoinHandle<()> {
+/// What fits into a pipe.
+const PIPE: usize = 64 << 10;
+
+/// The output of a program: what was read, and the pipes from which the rest comes.
+struct Output {
+    pipes: [File; 2],
+    kept: Mutex<Vec<u8>>,
+}
+
+impl Output {
+    fn of(pipes: [OwnedFd; 2]) -> Output {
+        for pipe in &pipes {
+            // SAFETY: fcntl has no memory effects, and the descriptor is open.
+            let set = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+            assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+        }
+        Output { pipes: pipes.map(File::from), kept: Mutex::default() }
+    }
+
+    /// Reads what is in a pipe, if not what is printed meanwhile; returns false at its end.
+    fn drain(&self, pipe: usize) -> bool {
+        let mut kept = self.kept.lock().expect("not poisoned");
+        let (mut buffer, mut rest) = ([0; 16384], PIPE);
+        while rest > 0 {
+            match (&self.pipes[pipe]).read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(count) => {
+                    rest = rest.saturating_sub(count);
+                    if kept.len() < OUTPUT_LIMIT {
+                        kept.extend_from_slice(&buffer[..count]);
+                    }
+                }
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+}
+
+/// Reads a pipe to its end, so that the program never waits for a reader.
+fn collect(output: Arc<Output>, pipe: usize) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
-        let mut buffer = [0; 16384];
-        while let Ok(count) = from.read(&mut buffer) {
-            if count == 0 {
-                break;
-            }
-            let mut output = into.lock().expect("not poisoned");
-            if output.len() < OUTPUT_LIMIT {
-                output.extend_from_slice(&buffer[..count]);
-            }
+        let mut readable = libc::pollfd { fd: output.pipes[pipe].as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        while output.drain(pipe) {
+            // SAFETY: one element that outlives the call.
+            unsafe { libc::poll(&mut readable, 1, -1) };
         }
     })
 }

@@ -506,8 +506,8 @@ fn checks_may_take_idle_connections() {
     for (words, reuses) in [("check-reuse-pool", true), ("", false), ("check-reuse-pool check-send-proxy", false)] {
         let (gate, (origin, seen)) = (Listening::new(), lasting_origin());
         let text = format!(
-            "global\n nbthread 2\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nlisten \
-             f\n bind {}\n http-reuse always\n option httpchk GET /check\n default-server inter 50ms\n server s {origin} \
+            "global\n nbthread 2\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n \
+             timeout check 60s\nlisten f\n bind {}\n http-reuse always\n option httpchk GET /check\n default-server inter 50ms\n server s {origin} \
              check {words}\n",
             gate.word()
         );

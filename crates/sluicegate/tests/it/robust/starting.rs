@@ -65,8 +65,8 @@ fn sockets_that_can_not_be_bound_are_all_told() {
 
 #[test]
 fn what_is_not_supported_yet_is_said() {
-    let later = "traces\n    trace h1 sink stderr\n";
-    check(later, &[], &["bad.cfg:1", "'traces' sections are not supported yet"]);
+    let later = "listen www\n    bind 127.0.0.1:443 quic-socket listener\n";
+    check(later, &[], &["bad.cfg:2", "'quic-socket' of 'bind' is not supported yet"]);
 }
 
 /// A store on a public address without a password replies to other machines as Redis's protected mode does. The test
