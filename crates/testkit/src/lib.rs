@@ -32,12 +32,18 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Polls `condition` every few milliseconds until it gives a value; panics with `what` after [`PATIENCE`].
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    wait_until(what, || condition().ok_or(""))
+}
+
+/// The same, with a condition that says what is there instead.
+#[track_caller]
+pub fn wait_until<T, F: std::fmt::Display>(what: &str, mut condition: impl FnMut() -> Result<T, F>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(value) = condition() {
-            return value;
+        match condition() {
+            Ok(value) => return value,
+            Err(found) => assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what} {found}"),
         }
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

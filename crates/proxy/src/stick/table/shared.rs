@@ -27,6 +27,8 @@ const CHANGED: u32 = u32::MAX;
 const RESTORED: u32 = u32::MAX - 1;
 /// The number of entries of a list or of the log that are not worth a clean-up.
 const FEW: usize = 1_024;
+/// A period that begins less than this behind its message begins now: each thread of a HAProxy has a clock of its own.
+const AHEAD_MAX_MS: u32 = 60_000;
 /// The maximum number of names of servers that peers add to a table.
 const NAMES_MAX: usize = 4_096;
 
@@ -422,13 +424,14 @@ impl Row<'_> {
             }
             (DataForm::Rate, Value::Rate(rate)) => {
                 let events = u64::from(words[1]) + u64::from(words[2]);
-                if rate.age_ms > i32::MAX as u32 {
+                let age_ms = if rate.age_ms > 0_u32.wrapping_sub(AHEAD_MAX_MS) { 0 } else { rate.age_ms };
+                if age_ms > i32::MAX as u32 {
                     // So long ago that the scale of times would wrap.
                     if !takes_greater {
                         set_rate_parts(words, now, (0, 0, 0));
                     }
                 } else if !takes_greater || events < u64::from(rate.current) + u64::from(rate.previous) {
-                    set_rate_parts(words, now, (rate.age_ms, rate.current, rate.previous));
+                    set_rate_parts(words, now, (age_ms, rate.current, rate.previous));
                 }
             }
             (DataForm::Name, Value::Name(Some(_))) => {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sluicegate_testkit::{Client, Listening, Program, Sluicegate, free_port, newer_peer, wait_for};
+use sluicegate_testkit::{Client, Listening, Program, Sluicegate, free_port, newer_peer, wait_for, wait_until};
 
 use crate::BINARY;
 
@@ -142,10 +142,9 @@ impl Node {
     /// Waits until an entry has what is expected.
     #[track_caller]
     fn wait_for_entry(&self, table: &str, key: &str, expected: &str) {
-        let mut last = None;
-        wait_for(&format!("{expected} of {table} {key} at {}", self.name), || {
-            last = self.entry(table, key);
-            last.as_deref().is_some_and(|entry| has(entry, expected)).then_some(())
+        wait_until(&format!("{expected} of {table} {key} at {}", self.name), || match self.entry(table, key) {
+            Some(entry) if has(&entry, expected) => Ok(()),
+            found => Err(format!("instead of {found:?}; {}", self.ask("show peers"))),
         });
     }
 

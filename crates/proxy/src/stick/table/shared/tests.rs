@@ -137,6 +137,18 @@ const PLAIN: Learned<'_> = Learned {
 };
 
 #[test]
+fn a_rate_is_read_from_the_age_of_its_period() {
+    // HAProxy's threads may send what another one has set a moment later by its clock.
+    for (age_ms, expected) in [(0, 5), (1_000, 5), (2_u32.wrapping_neg(), 5), (30_000, 0), (i32::MAX as u32 + 1, 0)] {
+        let table = table(100, &[(DataKind::HttpReqRate, 10_000)], &[]);
+        let rate = Rate { age_ms, current: 5, previous: 0 };
+        learn(&table, 1, &[Value::Rate(rate)], &[DataKind::HttpReqRate], PLAIN);
+        let seen = table.read(&key(1), |row, _| row.get(DataKind::HttpReqRate, 0)).unwrap();
+        assert_eq!(seen, Some(expected), "{age_ms}");
+    }
+}
+
+#[test]
 fn what_is_learned_is_no_change_of_this_node() {
     let kinds = [DataKind::Gpc0, DataKind::HttpReqRate, DataKind::ServerKey];
     let table = table(100, &kinds.map(|kind| (kind, 10_000)), &[]);
