@@ -21,8 +21,8 @@ struct Seen {
     resets: Mutex<Vec<u32>>,
 }
 
-struct Server {
-    address: String,
+pub(crate) struct Server {
+    pub(crate) address: String,
     seen: Arc<Seen>,
 }
 
@@ -42,7 +42,7 @@ fn response(status: u16) -> Message {
 }
 
 impl Server {
-    fn start() -> Server {
+    pub(crate) fn start() -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let server = Server { address: listener.local_addr().expect("bound").to_string(), seen: Arc::default() };
         let seen = server.seen.clone();

@@ -9,6 +9,7 @@ use super::application::{Application, Heard};
 use super::responses::shown;
 use super::{Gate, Parts, SPLIT, both, shown_parameters};
 use crate::http2::{Client, Origin, run};
+use crate::http2_servers::Server;
 use crate::tls::Pki;
 
 /// Requests by curl over TLS: what the application gets, and what curl gets.
@@ -72,7 +73,7 @@ fn a_client_of_http_2_resets_its_stream() {
     });
 }
 
-/// A request that an application leaves unanswered is sent again to a server of HTTP, with its body.
+/// A request that an application leaves unanswered is sent again to a server of HTTP/1 or HTTP/2, with its body.
 #[test]
 fn a_retry_at_a_server_of_http() {
     let requests = [
@@ -80,18 +81,20 @@ fn a_retry_at_a_server_of_http() {
         "PUT /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n3\r\nyou\r\n0\r\n\r\n",
         "GET /c HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
     ];
-    let see = |ours: bool, words: &str| {
+    let see = |ours: bool, address: &str, words: &str| {
         let app = Application::answering(|_| b"close".to_vec());
-        let origin = Origin::echo();
         let backend = " balance first\n retries 3\n option redispatch 1\n retry-on empty-response\n";
-        let server = format!("\n server t {} {words}\n", origin.address());
+        let server = format!("\n server t {address} {words}\n");
         let gate = Gate::start(ours, &app.address, Parts { backend, server: &server, ..Parts::default() });
         let seen = requests.map(|request| gate.raw(request));
         let of_app = app.heard().len();
         (seen.map(|text| shown(&text)), of_app)
     };
-    let [theirs, own] = both(|ours| see(ours, ""));
-    assert_eq!(theirs, own);
-    assert!(own.0[0].ends_with("\n\nhello") && own.0[1].ends_with("\n\nhelloyou"), "{:?}", own.0);
-    assert_eq!(own.1, 3);
+    let (origin, origin2) = (Origin::echo(), Server::start());
+    for (address, words) in [(&origin.address(), ""), (&origin2.address, "proto h2")] {
+        let [theirs, own] = both(|ours| see(ours, address, words));
+        assert_eq!(theirs, own, "{words}");
+        assert!(own.0[0].ends_with("\nhello") && own.0[1].ends_with("\nhelloyou"), "{words}: {:?}", own.0);
+        assert_eq!(own.1, 3, "{words}");
+    }
 }
