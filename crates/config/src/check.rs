@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::catalogue::FetchRow;
+use crate::catalogue::{FetchRow, Place, Sides};
 use crate::diagnostic::Diagnostics;
 use crate::format;
 use crate::model::{
     AclRef, Action, BackendName, Balance, BandwidthLimit, Config, DataKind, Edit, Filter, HashKey, LogLine, Mode,
-    Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
+    Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, StateSource, TableData,
 };
 use crate::reverse;
 use crate::suggest;
@@ -27,6 +27,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
             binds(proxy, diagnostics);
             log_target(proxy, diagnostics);
             useless_servers(proxy, diagnostics);
+            contents_without_delay(proxy, diagnostics);
         }
         protocols(proxy, diagnostics);
         connections(proxy, diagnostics);
@@ -36,6 +37,9 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
         data_tests(proxy, diagnostics);
     }
     config.proxies.iter().for_each(|proxy| stats(proxy, diagnostics));
+    if whole {
+        state_files(config, diagnostics);
+    }
     limits(config, diagnostics);
     stick_data(config);
     filter_tables(&config.proxies, diagnostics);
@@ -465,6 +469,48 @@ fn captures(proxy: &Proxy, diagnostics: &mut Diagnostics) {
             let error = diagnostics.error(rule.at.clone(), message);
             error.hint(format!("'declare capture {side} len N' makes a slot; the first has number 0"));
         }
+    }
+}
+
+/// Adds HAProxy's warnings about rules of a frontend that use contents and do not wait for any.
+fn contents_without_delay(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    if proxy.kind == ProxyKind::Backend || proxy.inspect_delay.is_some() {
+        return;
+    }
+    for rule in &proxy.tcp_request_content {
+        let (expr, what) = match &rule.action {
+            Action::Capture { expr, .. } => (expr, "capture"),
+            Action::Track(track) => (&track.key, "content track-sc*"),
+            _ => continue,
+        };
+        if !FetchRow::of(expr.fetch).needs.met_by(Place::TcpSession.has(Sides::FRONT)) {
+            let message = format!(
+                "{} '{}' : a 'tcp-request {what}' rule explicitly depending on request contents without any 'tcp-request \
+                 inspect-delay' setting. This means that this rule will randomly find its contents. This can be fixed by \
+                 setting the tcp-request inspect-delay.",
+                proxy.kind.word(),
+                proxy.name
+            );
+            diagnostics.warning(rule.at.clone(), message);
+        }
+    }
+}
+
+/// Warns about sections whose servers' states are in the file that `global` does not name.
+fn state_files(config: &Config, diagnostics: &mut Diagnostics) {
+    if config.global.server_state_file.is_some() {
+        return;
+    }
+    let wants = |proxy: &&Proxy| {
+        !proxy.disabled && proxy.kind != ProxyKind::Frontend && proxy.state_source == StateSource::Global
+    };
+    for proxy in config.proxies.iter().filter(wants) {
+        let message = format!(
+            "backend '{}' configured to load server state file from global section 'server-state-file' directive. \
+             Unfortunately, 'server-state-file' is not set!",
+            proxy.name
+        );
+        diagnostics.warning(proxy.at.clone(), message);
     }
 }
 

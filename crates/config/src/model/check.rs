@@ -49,17 +49,21 @@ impl ProxyHealth {
 
     /// Returns the text that says which port is missing for a server without ports, unless the steps have all.
     pub(crate) fn missing_port(&self) -> Option<&'static str> {
-        let steps = self.sequence.as_ref().map_or(&[][..], |sequence| &sequence.steps);
+        let sequence = self.sequence.as_ref();
+        let steps = sequence.map_or(&[][..], |sequence| &sequence.steps);
         let connections = || {
             steps.iter().filter_map(|step| match &step.kind {
                 CheckStepKind::Connect(connect) => Some(connect),
                 _ => None,
             })
         };
-        let has_port =
-            |connect: &CheckConnect| connect.port.is_some() || connect.addr.is_some_and(|(_, port)| port != 0);
-        let of_a_line = |first: &&CheckConnect| !first.implicit && !first.default;
-        let Some(first) = connections().next().filter(of_a_line) else {
+        // A computed port may turn out to be none.
+        let has_port = |connect: &CheckConnect| {
+            matches!(connect.port, Some(CheckPort::Fixed(_))) || connect.addr.is_some_and(|(_, port)| port != 0)
+        };
+        // The connection without which a sequence has no step is added once ports are checked.
+        let is_empty = |first: &CheckConnect| first.implicit && steps.len() == 1;
+        let Some(first) = connections().next().filter(|first| !is_empty(first)) else {
             return Some("has neither service port nor check port");
         };
         if !has_port(first) {

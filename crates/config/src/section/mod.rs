@@ -512,7 +512,9 @@ impl Draft {
         tls::crt_store::stores(&sections, &tls, &mut diagnostics);
         secure.apply(&mut global, &tls, &mut diagnostics);
         let no_quic = global.no_quic;
-        let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, no_quic, commands, environment: &environment };
+        let is_described = global.description.is_some();
+        let environment = &environment;
+        let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, no_quic, is_described, commands, environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let mut resolvers = resolvers::all(&sections, files, &mut diagnostics);
         resolvers.iter_mut().for_each(|section| section.families = global.dns_families);

@@ -3,6 +3,7 @@
 //! Most keywords put one value into one field, so a row names the shape of its value and the field ([`Parser`]); only
 //! those with a grammar of their own have a function.
 
+mod cpu_map;
 pub(super) mod http2;
 mod keywords;
 mod name_case;

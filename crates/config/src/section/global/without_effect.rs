@@ -3,7 +3,7 @@
 //! A keyword is listed here only if users see no difference: it tunes a mechanism that does not exist here. Values are
 //! still checked, since HAProxy rejects invalid ones.
 
-use super::{GlobalRow, INT, Parser, line, one, row};
+use super::{GlobalRow, INT, Parser, cpu_map, line, one, row};
 use crate::section::table::{MANY, Row, Table};
 
 /// A number that nothing looks at.
@@ -53,7 +53,7 @@ const fn word(name: &'static str, usage: &'static str, docs: &'static str) -> Ro
 pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     alone("busy-polling", "No effect: workers sleep when they have no work."),
     word("cluster-secret", "SECRET", QUIC),
-    line("cpu-map", 2, MANY, "THREADS CPU…", CPUS, |_, _| ()),
+    line("cpu-map", 2, MANY, "THREADS CPU…", CPUS, cpu_map::check),
     line("cpu-policy", 1, MANY, "POLICY", CPUS, |_, _| ()),
     line("cpu-set", 1, MANY, "RULE…", CPUS, |_, _| ()),
     alone("limited-quic", QUIC),

@@ -114,6 +114,8 @@ pub(crate) struct Loaded<'a> {
     pub(crate) lua_failed: bool,
     /// `no-quic`: lines of QUIC are skipped.
     pub(crate) no_quic: bool,
+    /// Whether `global` has a `description`.
+    pub(crate) is_described: bool,
     /// Knows the commands of stores.
     pub(crate) commands: Option<CommandCheck>,
     /// The environment after the file was read.

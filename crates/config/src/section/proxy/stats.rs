@@ -142,6 +142,12 @@ pub(super) const SHOW_DESC: Row<ProxyParser> = row(
     "The page shows the description of the process: this text, or 'description' of global.",
     |r, line| {
         let words: Vec<&str> = (2..line.len()).map(|index| line.text(index)).collect();
+        if words.is_empty() && !r.loaded.is_described {
+            let message = "'show-desc' requires a parameter or 'desc' to be set in the global section.";
+            r.diagnostics
+                .warning(line.at(1), message)
+                .hint("write 'stats show-desc TEXT', or 'description TEXT' in global");
+        }
         r.stats_page(line).description = Some(words.join(" "));
     },
 );

@@ -483,3 +483,90 @@ fn checks_send_the_unique_id_of_their_backend() {
     let text = String::from_utf8_lossy(&received);
     assert!(text.contains("rid: N-b\r\n"), "{text}");
 }
+
+/// Ports of checks: each `connect` has a number, even one with `default`.
+#[test]
+fn checks_need_a_port() {
+    let port = "server 's' has neither service port nor check port";
+    let check = |lines: &str| listen(&format!("{lines} / server s 127.0.0.1 check"));
+    for (lines, part) in [
+        ("option tcp-check", "."),
+        ("option httpchk", " nor tcp_check rule 'connect' with port information."),
+        ("option redis-check", " nor tcp_check rule 'connect' with port information."),
+        ("option tcp-check / tcp-check connect default", " nor tcp_check rule 'connect' with port information."),
+        ("option tcp-check / tcp-check connect port int(80)", " nor tcp_check rule 'connect' with port information."),
+        (
+            "option tcp-check / tcp-check connect port 80 / tcp-check connect default",
+            ", and a tcp_check rule 'connect' with no port information.",
+        ),
+    ] {
+        refuses(&check(lines), &format!("{port}{}", part.trim_end_matches('.')));
+    }
+    for lines in ["option tcp-check", "option httpchk"] {
+        let rule = if lines.ends_with("httpchk") { "http-check" } else { "tcp-check" };
+        takes(&check(&format!("{lines} / {rule} connect default port 80")), &[]);
+        takes(&check(&format!("{lines} / {rule} connect default addr 127.0.0.1:80")), &[]);
+    }
+}
+
+/// Rules of a frontend that use contents, and wait for none.
+#[test]
+fn contents_are_waited_for() {
+    let depends = |rule: &str| {
+        format!(
+            "proxy 'l' : a 'tcp-request {rule}' rule explicitly depending on request contents without any 'tcp-request \
+             inspect-delay' setting. This means that this rule will randomly find its contents. This can be fixed by setting \
+             the tcp-request inspect-delay."
+        )
+    };
+    let (capture, track) = (depends("capture"), depends("content track-sc*"));
+    let table = "stick-table type string size 1k";
+    let rules = "tcp-request content capture req.len len 10 / tcp-request content capture src len 10 / tcp-request content \
+                 capture var(txn.x) len 10";
+    takes(&listen(&format!("mode tcp / {rules}")), &[&capture]);
+    takes(&listen(&format!("mode tcp / tcp-request inspect-delay 1s / {rules}")), &[]);
+    takes(&listen(&format!("{table} / tcp-request content track-sc0 req.ssl_sni")), &[&track]);
+    takes(&listen("tcp-request content capture req.hdr(x) len 10"), &[&capture]);
+    takes(&listen("http-request capture req.hdr(x) len 10"), &[]);
+}
+
+/// Words of sections that rest on others of `global`.
+#[test]
+fn words_that_need_one_of_global() {
+    let state = "load server state file from global section 'server-state-file' directive. Unfortunately, \
+                 'server-state-file' is not set!";
+    let states = listen("load-server-state-from-file global");
+    takes(&states, &[state]);
+    takes(&format!("global\n server-state-file /nowhere/file\n{states}"), &[]);
+    takes(&format!("{HTTP} load-server-state-from-file global\nfrontend f\n bind 127.0.0.1:1\n"), &[]);
+    let desc = "'show-desc' requires a parameter or 'desc' to be set in the global section.";
+    takes(&listen("stats show-desc"), &[desc]);
+    takes(&listen("stats show-desc x"), &[]);
+    takes(&format!("global\n description x\n{}", listen("stats show-desc")), &[]);
+}
+
+/// `cpu-map` has no effect, but its words are checked.
+#[test]
+fn cpu_maps_are_checked() {
+    let map = |words: &str| format!("global\n nbthread 2\n cpu-map {words}\n{}", listen("maxconn 10"));
+    for words in ["1 0-1", "1/1-2 0-1", "auto:1/1-2 0-1", "auto:1-2 0-1", "odd 0", "2/1 0", "1 0 0-", "1 3-1", "1 1,2"]
+    {
+        takes(&map(words), &[]);
+    }
+    let number = "is not a valid number/range.";
+    let size = "TGROUP/THREAD range and CPU sets must have the same size to be automatically bound";
+    for (words, part) in [
+        ("foo 0", &*format!("cpu-map : 'foo' {number}")),
+        ("65/1 0", &format!("cpu-map : '65' {number} It supports numbers from 1 to 64.")),
+        ("1/1-100 0", &format!("cpu-map : '1-100' {number} It supports")),
+        ("1/ 0", &format!("cpu-map : '' {number} It supports")),
+        ("0 0", &format!("cpu-map : '0' {number} It supports")),
+        ("1 foo", "cpu-map : 'foo' is not a CPU range."),
+        ("1 0 all", "cpu-map : 'all' is not a CPU range."),
+        ("1 1024", "cpu-map : supports CPU numbers from 0 to 1023."),
+        ("auto:all 0", &format!("cpu-map : {size}")),
+        ("auto:1/all 0-1", &format!("cpu-map : {size}")),
+    ] {
+        refuses(&map(words), part);
+    }
+}
