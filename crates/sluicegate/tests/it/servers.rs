@@ -520,6 +520,27 @@ fn checks_may_take_idle_connections() {
     }
 }
 
+/// A check's request leaves the connection that it has taken open if it says so, and the whole response has arrived.
+#[test]
+fn checks_return_idle_connections() {
+    for (field, returns) in [("hdr connection keep-alive", true), ("", false), ("hdr connection close", false)] {
+        let (gate, (origin, seen)) = (Listening::new(), lasting_origin());
+        let text = format!(
+            "global\n nbthread 1\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nlisten \
+             f\n bind {}\n http-reuse always\n option httpchk\n http-check send meth GET uri /check {field}\n \
+             default-server inter 50ms\n server s {origin} check check-reuse-pool\n",
+            gate.word()
+        );
+        let _program = start(&text, &[&gate]);
+        assert_eq!(Client::connect(&gate.address()).get("/traffic").status, 200);
+        let mut after = seen.iter().skip_while(|(target, _)| target != "/traffic").skip(1);
+        // One check may have begun before the connection was idle; it has one of its own.
+        let most = if returns { 200 } else { 6 };
+        let reused = after.by_ref().take(most).filter(|(_, is_first)| !is_first).take(2).count();
+        assert_eq!(reused == 2, returns, "{field}");
+    }
+}
+
 /// The ports of a check's connections are enough for a server whose own port is the client's.
 #[test]
 fn checks_have_ports_of_their_own() {

@@ -1,8 +1,9 @@
 //! Connections of checks from the servers' pools (`check-reuse-pool`).
 //!
-//! A connection of HTTP/1 moves from a worker's list to the control thread, and ends with a check that has sent something,
-//! because its requests have `connection: close`; another one goes back. A stream of HTTP/2 stays with its worker: a
-//! task there waits for the check's request and returns the response. If the check sends none, the stream is unused.
+//! A connection of HTTP/1 moves from a worker's list to the control thread. It goes back if the check has sent nothing, or
+//! requests that keep it open (`connection: keep-alive`; by default they close it) and all of the last response has
+//! arrived. A stream of HTTP/2 stays with its worker: a task there waits for the check's request and returns the
+//! response. If the check sends none, the stream is unused.
 //!
 //! As in HAProxy, checks with settings of a connection open one of their own, and servers that connect to this side have no
 //! other connections.
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use sluicegate_config::model::Check;
 use sluicegate_transport::Socket;
+use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, Limits, Message, Method, parse_response};
 use tokio::sync::oneshot;
 
 use super::code::ConnectCode;
@@ -38,6 +40,41 @@ pub(super) struct Loan {
     open: Open,
     reuses: u32,
     label: Option<Arc<[u8]>>,
+    /// The method of the request that was sent.
+    asked: Option<Method>,
+}
+
+impl Loan {
+    /// Notes a request that keeps the connection open.
+    pub(super) fn ask(&mut self, method: &[u8]) {
+        self.asked = Some(Method::of(method));
+        self.reuses = self.reuses.saturating_add(1);
+    }
+
+    /// Returns whether the connection may carry another request, after these received bytes.
+    pub(super) fn is_free(&self, mut received: &[u8]) -> bool {
+        let Some(method) = self.asked else { return received.is_empty() };
+        let mut message = Message::new();
+        loop {
+            match parse_response(received, &Limits::default(), method, &mut message) {
+                Ok(Some(head)) if head.interim => received = &received[head.head_len..],
+                Ok(Some(head)) => return head.keep_alive && is_whole(&received[head.head_len..], head.body),
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// Returns whether these bytes are a body, all of it and nothing else.
+fn is_whole(mut bytes: &[u8], framing: Framing) -> bool {
+    let mut decoder = BodyDecoder::new(framing);
+    loop {
+        match decoder.decode(bytes) {
+            Ok((used, BodyEvent::Data(_))) => bytes = &bytes[used..],
+            Ok((used, _)) => return decoder.is_done() && used == bytes.len(),
+            Err(_) => return false,
+        }
+    }
 }
 
 /// A stream that a worker holds for a check.
@@ -99,7 +136,7 @@ pub(super) async fn take(
     }
     let proven_only = policy? && !is_reverse;
     let (socket, open, reuses) = idle::take_to_check(server, proven_only, label.as_deref())?;
-    Some(Taken::Own(socket, Loan { open, reuses, label }))
+    Some(Taken::Own(socket, Loan { open, reuses, label, asked: None }))
 }
 
 /// Lends a stream to a check.
@@ -120,13 +157,13 @@ fn lend(worker: &Rc<Worker>, server: &Arc<ServerRun>, label: Option<&[u8]>) -> O
     Some(Borrowed { ask: Some(ask), answer: answered, is_secure: server.tls().is_some() })
 }
 
-/// Returns an HTTP/1 connection on which nothing was sent to the pool; does not wait for the task that stores it.
+/// Returns an HTTP/1 connection that may carry another request to the pool; does not wait for the task that stores it.
 pub(super) fn give_back(process: &Arc<Process>, server: &Arc<ServerRun>, socket: Socket, loan: Loan) {
     let (process, server) = (process.clone(), server.clone());
     tokio::spawn(async move {
         let giving = process.on_worker(0, move |worker| {
             let Ok(socket) = socket.adopt() else { return };
-            let Loan { open, reuses, label } = loan;
+            let Loan { open, reuses, label, .. } = loan;
             let nobody = Keeper { session: 0, most: 0 };
             idle::keep(&server, (socket, open, reuses, label), &worker.idle, worker.index, nobody);
         });

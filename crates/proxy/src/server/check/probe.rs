@@ -81,7 +81,7 @@ enum Silence {
 pub(crate) struct Probe<'a> {
     aim: Aim<'a>,
     socket: Option<Socket>,
-    /// The place of a socket that comes from the server's pool, until something is sent.
+    /// The place of a socket that comes from the server's pool, unless what was sent closes it.
     loan: Option<Loan>,
     /// A stream of a connection of the server's pool.
     borrowed: Option<Borrowed>,
@@ -160,8 +160,14 @@ impl<'a> Probe<'a> {
                 }
                 KindCode::Request(request) => {
                     last = Some(step);
-                    let bytes = self.request(request);
-                    if let Err(outcome) = self.write(&bytes, step).await {
+                    let (bytes, keeps) = self.request(request);
+                    let loan = self.loan.take_if(|loan| keeps && !self.ended && loan.is_free(&self.received));
+                    let written = self.write(&bytes, step).await;
+                    self.loan = loan;
+                    if let Some(loan) = &mut self.loan {
+                        loan.ask(request.method.as_bytes());
+                    }
+                    if let Err(outcome) = written {
                         return outcome;
                     }
                     must_read = true;
@@ -351,7 +357,7 @@ impl<'a> Probe<'a> {
 
     async fn write(&mut self, mut bytes: &[u8], step: &StepCode) -> Result<(), Outcome> {
         self.received.clear();
-        // A connection on which a request was sent is not reused.
+        // A connection on which something else than a request was sent is not reused.
         self.loan = None;
         if let Some(stream) = &mut self.borrowed {
             self.ended = false;
@@ -506,7 +512,8 @@ impl<'a> Probe<'a> {
         Outcome::new(status, info)
     }
 
-    fn request(&mut self, request: &RequestCode) -> Vec<u8> {
+    /// Returns a request, and whether it keeps its connection open.
+    fn request(&mut self, request: &RequestCode) -> (Vec<u8>, bool) {
         let send_state = self.aim.proxy.config.health.send_state;
         let state = send_state.then(|| state_of(self.aim.proxy, self.aim.server, self.aim.node));
         self.with_context(|cx| write_request(request, state.as_deref(), &View::running(cx)))
@@ -514,8 +521,8 @@ impl<'a> Probe<'a> {
 }
 
 /// Returns a request as HAProxy writes it: header names in lower case, then `content-length` if there is a body, then
-/// `connection`.
-fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) -> Vec<u8> {
+/// `connection`. Also returns whether the request keeps its connection open.
+fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) -> (Vec<u8>, bool) {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(request.method.as_bytes());
     out.push(b' ');
@@ -553,6 +560,7 @@ fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) ->
     }
     // Connection options that the version implies are omitted, and all of them where the request upgrades the protocol.
     let Wishes { keeps, closes, upgrades } = wishes.unwrap_or(Wishes { closes: true, ..Wishes::default() });
+    let stays_open = !closes && !upgrades && (keeps || &*request.version == "HTTP/1.1");
     match &*request.version {
         _ if upgrades => {}
         "HTTP/1.0" if keeps && !closes => push_field(&mut out, "connection", b"keep-alive"),
@@ -561,7 +569,7 @@ fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) ->
     }
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(&body);
-    out
+    (out, stays_open)
 }
 
 /// The options of the Connection fields of `http-check send`.

@@ -22,10 +22,10 @@ impl Probe<'_> {
     pub(super) fn hang_up(&mut self) {
         (self.borrowed, self.translator) = (None, None);
         match (self.socket.take(), self.loan.take()) {
-            (Some(socket), Some(loan)) => {
+            (Some(socket), Some(loan)) if !self.ended && loan.is_free(&self.received) => {
                 pooled::give_back(&self.aim.proxy.directory.process, self.aim.server, socket, loan);
             }
-            (Some(socket), None) if !self.linger => socket.reset_on_close(),
+            (Some(socket), _) if !self.linger => socket.reset_on_close(),
             _ => {}
         }
         self.received.clear();
