@@ -235,7 +235,6 @@ pub fn build_after(
         known.cloned().unwrap_or_else(|| Arc::new(Table::with(table, sharing)))
     };
     let tables: Vec<_> = config.all_tables().map(table).collect();
-    let peers = peers::sections(&config, &states, &tables, &parts.process, peers_before)?;
     let user_lists = crate::auth::lists(&config)?;
     let resolvers = Resolver::all(&config.resolvers, before.map_or(&[], |before| &before.directory.resolvers));
     let client = HttpClient::new(
@@ -259,6 +258,7 @@ pub fn build_after(
     let directory =
         Directory { process, proxies: sides, tables, user_lists, resolvers, caches, limits, status_classes, backends };
     let directory = Arc::new(directory);
+    let peers = peers::sections(&config, &states, &directory, &parts.engines, peers_before)?;
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
     let of_binds = config.proxies.iter().flat_map(|proxy| &proxy.binds).filter_map(|bind| bind.tcp.namespace.as_ref());

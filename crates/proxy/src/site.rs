@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_config::model::{self, ProxyId};
 
-use crate::directory::Directory;
+use crate::directory::{Directory, Sides};
 use crate::frontend::FrontendShared;
 use crate::mail::Alerts;
 use crate::server::{App, BackendShared, ServerRun};
@@ -45,6 +45,25 @@ pub struct Site {
 }
 
 impl Site {
+    /// Returns a proxy that exists for servers which no proxy's clients reach: those of a ring, or peers.
+    pub(crate) fn of_servers(config: model::Proxy, sides: &Sides, directory: &Arc<Directory>) -> Site {
+        Site {
+            id: ProxyId(u32::MAX),
+            config: Arc::new(config),
+            frontend: sides.frontend.clone(),
+            backend: sides.backend.clone(),
+            servers: sides.servers.clone(),
+            dispatch: None,
+            has_foreign_sources: false,
+            tls: Default::default(),
+            cookies: Vec::new(),
+            fcgi: None,
+            alerts: None,
+            directory: directory.clone(),
+            lines: None,
+        }
+    }
+
     /// Returns the server of this name, or of this number as `#N`.
     pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
         let number = name.strip_prefix('#').and_then(|number| number.parse::<u32>().ok());

@@ -8,10 +8,13 @@ use sluicegate_config::model::{self, SocketSizes, StickTable};
 use sluicegate_tls::resumption::Resumption;
 
 use super::{Section, SharedTable, State};
+use crate::directory::{Directory, Sides};
+use crate::engines::Engines;
 use crate::errors::CompileError;
-use crate::process::Process;
-use crate::server::{build_backend, connectors, set_sockets};
-use crate::stick::{Sharing, Table};
+use crate::sample::FetchScope;
+use crate::server::{Headers, ServerNames, connectors, set_sockets};
+use crate::site::Site;
+use crate::stick::Sharing;
 use crate::tls::{self, BindsTls};
 
 /// What outlives snapshots of each section that exchanges tables, by its name.
@@ -49,12 +52,14 @@ impl States {
 pub(crate) fn sections(
     config: &Config,
     states: &States,
-    tables: &[Arc<Table>],
-    process: &Process,
+    directory: &Arc<Directory>,
+    engines: &Engines,
     before: &[Arc<Section>],
 ) -> Result<Vec<Arc<Section>>, Vec<CompileError>> {
     let mut errors = Vec::new();
-    let find = |name: &str| tables.iter().find(|table| &*table.name == name).cloned();
+    let process = &directory.process;
+    let find = |name: &str| directory.table(name).cloned();
+    let scope = FetchScope { directory: Some(directory), own: None };
     let mut sections = Vec::new();
     for peers in config.peers.iter().filter(|peers| peers.is_active()) {
         let Some(state) = states.0.get(peers.name()) else { continue };
@@ -64,23 +69,34 @@ pub(crate) fn sections(
             let target = table.write_to.as_deref().and_then(find);
             Some(SharedTable { table: find(&table.name)?, config: table.clone(), target })
         });
-        let (_, servers) = build_backend(&peers.proxy, (process.workers.len(), 0), 1, None);
+        let sides = Sides::new(&peers.proxy, process.workers.len(), 0, 1, None);
+        let servers = sides.servers.clone();
         if let Err(found) = connectors(&servers, known.map_or(&[], |section| &section.servers)) {
             errors.extend(found);
         }
         errors.extend(
             set_sockets(servers.iter(), &SocketSizes::default(), &process.namespaces).err().into_iter().flatten(),
         );
-        match listener_of(peers, &process.resumption, known) {
-            Ok(tls) => sections.push(Arc::new(Section {
+        let names = ServerNames::compile(&peers.proxy, engines, scope);
+        let headers = Headers::compile(&peers.proxy, engines, scope);
+        // In what is sent to peers, HAProxy's name of the section is that of the local one.
+        let name = peers.local_peer().map_or_else(Arc::default, |server| server.name.clone());
+        let site = Site::of_servers(model::Proxy { name, ..peers.proxy.clone() }, &sides, directory);
+        match (listener_of(peers, &process.resumption, known), names, headers) {
+            (Ok(tls), Ok(names), Ok(headers)) => sections.push(Arc::new(Section {
                 config: peers.clone(),
                 servers,
                 tls,
                 tables: own.collect(),
                 state: state.clone(),
+                site: Arc::new(site),
+                names,
+                headers,
                 door: OnceLock::new(),
             })),
-            Err(found) => errors.extend(found),
+            (tls, names, headers) => {
+                errors.extend(tls.err().into_iter().chain(names.err()).chain(headers.err()).flatten());
+            }
         }
     }
     if errors.is_empty() { Ok(sections) } else { Err(errors) }

@@ -12,7 +12,7 @@ use super::session::{self, Settings};
 use super::{CONNECT, Section};
 use crate::log::Severity;
 use crate::proxied::skip_header;
-use crate::server::{connect as connect_server, introduce, secure_connection, source_of};
+use crate::server::{connect as connect_server, secure_connection, send_first, source_of};
 
 /// The shortest time between two collections of changes: those that happen within it are sent together.
 const COLLECT_EACH: Duration = Duration::from_millis(10);
@@ -140,9 +140,12 @@ async fn connect(section: Arc<Section>, settings: Settings, index: usize, number
     let connecting = async {
         let way = server.way_without_client(source_of(&section.config.proxy, &server.config), true);
         let mut socket = connect_server(&server, None, &way, None).await.ok()?;
-        introduce(&socket, &server).await.ok()?;
+        let (header, name) = section.introduction(index);
+        if let Some(header) = header {
+            send_first(&socket, &header, None).await.ok()?;
+        }
         if let Some(connector) = server.tls() {
-            secure_connection(&mut socket, connector, None, None, &totals).await.ok()?;
+            secure_connection(&mut socket, connector, name.as_deref(), None, &totals).await.ok()?;
         }
         Some(socket)
     };

@@ -30,7 +30,7 @@ mod stop;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_config::model;
 use sluicegate_config::model::StickTable;
@@ -38,8 +38,10 @@ use sluicegate_tls::connector::Connector;
 use sluicegate_tls::listener::Listener;
 use socket2::SockRef;
 
-use crate::server::ServerRun;
+use crate::server::{Headers, ServerNames, ServerRun};
+use crate::site::Site;
 use crate::stick::Table;
+use crate::stream::{LogRecord, StreamContext};
 pub use bind::bind;
 pub(crate) use build::{States, sections};
 pub(crate) use state::State;
@@ -56,6 +58,12 @@ pub(crate) struct Section {
     pub(crate) tables: Vec<SharedTable>,
     /// What outlives the snapshot.
     pub(crate) state: Arc<State>,
+    /// The proxy that exists for its peers.
+    site: Arc<Site>,
+    /// The names that peers are asked for in TLS.
+    names: ServerNames,
+    /// The headers of the PROXY protocol that peers get.
+    headers: Headers,
     /// The listening socket, once it is bound.
     door: OnceLock<Arc<OwnedFd>>,
 }
@@ -98,6 +106,15 @@ impl Section {
         self.config.local
     }
 
+    /// Returns what a connection to a peer begins with: the header of the PROXY protocol, and the name in TLS.
+    fn introduction(&self, index: usize) -> (Option<Arc<[u8]>>, Option<String>) {
+        let server = &self.servers[index];
+        let mut cx = StreamContext::unconnected(self.site.clone(), LogRecord::new(SystemTime::now(), Instant::now()));
+        cx.backend = Some(self.site.clone());
+        cx.log.server = Some(server.clone());
+        (self.headers.sent_without_stream(&cx, index), self.names.sent_without_stream(&cx, server))
+    }
+
     /// Returns the TLS of connections to peers.
     pub(crate) fn connectors(&self) -> impl Iterator<Item = &Arc<Connector>> {
         self.servers.iter().filter_map(|server| server.connector())
@@ -111,8 +128,10 @@ impl Section {
     /// Returns whether connections of another section of this name can continue in this one.
     fn continues(&self, other: &Section) -> bool {
         let accepts_header = |section: &Section| section.config.bind().is_some_and(|bind| bind.accept_proxy);
-        let introduction =
-            |server: &model::Server| server.send_proxy.as_ref().map(|header| (header.v2, header.checksum));
+        // Formats and expressions have no equality.
+        let introduction = |server: &model::Server| {
+            format!("{:?}{:?}", server.send_proxy, server.tls.as_ref().and_then(|tls| tls.sni.as_ref()))
+        };
         let same_server = |(own, other): (&Arc<ServerRun>, &Arc<ServerRun>)| {
             let (is, was) = (&own.config, &other.config);
             (&is.name, &is.address, is.shard, &is.source) == (&was.name, &was.address, was.shard, &was.source)

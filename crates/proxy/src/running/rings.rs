@@ -1,7 +1,7 @@
 //! The servers of rings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use sluicegate_config::model::{self, LogProto, Position, ProxyId, SocketSizes, Timeouts};
@@ -75,21 +75,7 @@ impl RingServer {
         connectors(&sides.servers, &before)?;
         set_sockets(sides.servers.iter(), &SocketSizes::default(), &process.namespaces)?;
         let names = ServerNames::compile(&config.proxy, engines, FetchScope { directory: Some(directory), own: None })?;
-        let site = Arc::new(Site {
-            id: ProxyId(u32::MAX),
-            config: Arc::new(config.proxy.clone()),
-            frontend: sides.frontend.clone(),
-            backend: sides.backend.clone(),
-            servers: sides.servers.clone(),
-            dispatch: None,
-            has_foreign_sources: false,
-            tls: Default::default(),
-            cookies: Vec::new(),
-            fcgi: None,
-            alerts: None,
-            directory: directory.clone(),
-            lines: None::<AtomicU64>,
-        });
+        let site = Arc::new(Site::of_servers(config.proxy.clone(), &sides, directory));
         let names = Arc::new(names);
         let backend = config.backend.and_then(|ProxyId(index)| directory.proxies.get(index as usize));
         let make = |server: &Arc<ServerRun>| {

@@ -194,7 +194,7 @@ pub(crate) async fn introduce(socket: &Socket, server: &ServerRun) -> Result<(),
 
 /// Sends the bytes that precede the stream's data. They are few and the connection is new, so the socket has room for
 /// them.
-pub(super) async fn say(socket: &Socket, mut bytes: &[u8], limit: Option<Duration>) -> Result<(), ConnectError> {
+pub(crate) async fn say(socket: &Socket, mut bytes: &[u8], limit: Option<Duration>) -> Result<(), ConnectError> {
     let saying = async {
         while !bytes.is_empty() {
             match socket.try_write(bytes) {

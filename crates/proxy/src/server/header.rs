@@ -71,6 +71,11 @@ impl Headers {
         self.codes.iter().map(|code| code.make(cx)).collect()
     }
 
+    /// Returns the header of a connection to the server with this index that is made for no request.
+    pub(crate) fn sent_without_stream(&self, cx: &StreamContext, server: usize) -> Option<Arc<[u8]>> {
+        self.of(server, &self.make(cx)).cloned()
+    }
+
     /// Returns whether no server gets one.
     pub(super) fn is_empty(&self) -> bool {
         self.codes.is_empty()
@@ -124,10 +129,9 @@ impl HeaderCode {
                 let _ = writer.tlv(tlv::AUTHORITY, authority);
             }
         }
-        if self.config.unique_id
-            && let Some(id) = cx.unique_id()
-        {
-            let _ = writer.tlv(tlv::UNIQUE_ID, id);
+        if self.config.unique_id {
+            // Without a format the ID is empty, and sent.
+            let _ = writer.tlv(tlv::UNIQUE_ID, cx.unique_id().unwrap_or_default());
         }
         if self.config.tls.used {
             let _ = writer.tlv(tlv::SSL, &of_tls(&self.config.tls, facts));

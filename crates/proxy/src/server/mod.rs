@@ -52,7 +52,7 @@ pub use assign::{ServerFailure, assign_and_connect};
 pub use check::{CheckCode, fuzz_answers, run as run_health_checks};
 pub(crate) use commit::commit;
 pub use connection::ServerConnection;
-pub(crate) use connection::{Lease, Link, connect, introduce, keepalive};
+pub(crate) use connection::{Lease, Link, connect, keepalive, say as send_first};
 pub use event::{AdminFlags, Cause, CheckFacts, Detail, ServerEvent, Stage, Subject};
 pub use fcgi::fuzz_application;
 pub(crate) use fcgi::{App, Connections as AppConnections, State as FcgiState, Stream as FcgiStream};

@@ -16,7 +16,7 @@ const OPTIONS: [&str; 6] = [
     "send-proxy-v2-ssl",
     "send-proxy-v2-ssl-cn",
     "send-proxy-v2 proxy-v2-options ssl,cert-cn,ssl-cipher,cert-sig,cert-key,authority,crc32c",
-    "send-proxy-v2 proxy-v2-options authority,ssl-cipher",
+    "send-proxy-v2 proxy-v2-options authority,ssl-cipher,unique-id",
 ];
 
 /// Returns a configuration with a frontend and a server for each of the options, and one without TLS.

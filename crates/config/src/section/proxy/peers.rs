@@ -184,9 +184,6 @@ fn finish(peers: &mut Peers, local_name: &str, diagnostics: &mut Diagnostics) {
         warning.hint("name this process with 'localpeer' or '-L', or add its address to the section");
     }
     let (local, shards) = (peers.local, peers.shards);
-    for server in peers.proxy.servers.iter().filter(|server| server.tls.as_ref().is_some_and(|tls| tls.sni.is_some())) {
-        diagnostics.error(server.at.clone(), format!("'sni' of peer '{}' is not supported", server.name));
-    }
     let listens_with_tls = peers.bind().map(|bind| bind.tls.is_some());
     for (index, server) in peers.proxy.servers.iter_mut().enumerate() {
         let is_local = local == Some(index);

@@ -1,11 +1,11 @@
 //! What peers that are no peers get to hear, compared with haproxy.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
-use sluicegate_testkit::{PATIENCE, wait_for};
+use sluicegate_testkit::{Listening, PATIENCE, wait_for};
 
-use super::{Cluster, Haproxy28, Kind, Ours};
+use super::{Cluster, Haproxy28, Kind, Node, Ours};
 
 const SECTIONS: &str = "peers mates\n@MATES@ table t type string len 8 size 10 store gpc0\nfrontend f\n bind @GATE@\n";
 
@@ -196,4 +196,70 @@ fn a_peer_of_version_2_0_is_sent_no_times() {
     // A number, the key, the counter; no time.
     assert!(seen.windows(3).any(|part| part == [10, 0x80, 7]), "{seen:x?}");
     assert!(!seen.windows(2).any(|part| part == [10, 0x85]), "{seen:x?}");
+}
+
+/// Returns a node, and its connection to a peer with these options.
+fn connection(kind: Kind, options: &str) -> (Node, TcpStream) {
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut cluster = Cluster::new(&["a"], "");
+    let (own, port) = (cluster.ports["a"], other.local_addr().expect("bound").port());
+    cluster.sections = format!(
+        "peers mates\n bind 127.0.0.1:{own}\n server a\n server other 127.0.0.1:{port} {options}\n table t type ip size 10 \
+         store gpc0\nfrontend f\n bind @GATE@\n"
+    );
+    let node = cluster.start_with(kind, "a", Listening::new(), " set-var proc.n str(of-proc)\n", &[]);
+    let (stream, _) = other.accept().expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("settable");
+    (node, stream)
+}
+
+/// Returns the next bytes of a connection, as many as `length` says of the first ones.
+fn framed(stream: &mut TcpStream, first: usize, length: fn(&[u8]) -> usize) -> Vec<u8> {
+    let mut bytes = vec![0; first];
+    stream.read_exact(&mut bytes).expect("a header");
+    bytes.resize(first + length(&bytes), 0);
+    stream.read_exact(&mut bytes[first..]).expect("what follows");
+    bytes
+}
+
+/// The parts of a header of version 2 that no client's connection has: an ID, which is empty, a checksum, no TLS, and TLVs
+/// that are formats. 3.2.0 sends these bytes; 2.8 sends peers no header.
+#[test]
+fn headers_of_peers_have_all_their_parts() {
+    let formats = "set-proxy-v2-tlv-fmt(0xE1) %[str(ab)]%[var(proc.n)]%[src]%ft%b%s set-proxy-v2-tlv-fmt(0xE2)";
+    let options = format!("send-proxy-v2 proxy-v2-options unique-id,authority,ssl,crc32c {formats}");
+    let (_node, mut stream) = connection(Ours, &options);
+    let mut bytes = framed(&mut stream, 16, |head| usize::from(u16::from_be_bytes([head[14], head[15]])));
+    let checksum = bytes.windows(3).position(|part| part == b"\x03\x00\x04").expect("a checksum") + 3;
+    assert!(bytes[checksum..][..4].iter().any(|byte| *byte != 0), "{bytes:x?}");
+    bytes.drain(checksum..checksum + 4);
+    let parts: [&[u8]; 6] = [
+        b"\x20\x00\x00\x28",
+        b"\xe1\x00\x10abof-procaaother",
+        b"\xe2\x00\x00",
+        b"\x03\x00\x04",
+        b"\x05\x00\x00",
+        b"\x20\x00\x05\x00\x00\x00\x00\x00",
+    ];
+    assert_eq!(bytes[12..], parts.concat(), "{bytes:x?}");
+}
+
+/// `sni` names the peer in the hello; there is no client whose data it could use.
+#[test]
+fn hellos_to_peers_have_a_name() {
+    for (expression, name, is_sent) in [
+        ("str(here.example)", &b"here.example"[..], true),
+        ("var(proc.n)", b"of-proc", true),
+        ("src,concat(x)", b"x", false),
+    ] {
+        for kind in [Ours, Haproxy28] {
+            let (_node, mut stream) = connection(kind, &format!("ssl verify none sni {expression}"));
+            let hello = framed(&mut stream, 5, |head| usize::from(u16::from_be_bytes([head[3], head[4]])));
+            // The type of the extension, its length, that of the list, the type of the name and its length.
+            let length = name.len() as u8;
+            let extension = [&[0, 0, 0, length + 5, 0, length + 3, 0, 0, length], name].concat();
+            let has = hello.windows(extension.len()).any(|part| part == extension);
+            assert_eq!(has, is_sent, "{kind:?} {expression}: {hello:x?}");
+        }
+    }
 }
