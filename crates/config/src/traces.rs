@@ -1,79 +1,15 @@
 //! `trace` statements: the sources of traces, their settings, and what the statement changes or lists.
 //!
-//! The lines of a `traces` section and the stats socket's `trace` are the same statement. The texts are HAProxy 3.2's. A source
-//! has the events that this program reports.
+//! The lines of a `traces` section and the stats socket's `trace` are the same statement. The texts are HAProxy 3.2's, and so are
+//! the sources and their events; this program reports some of them, and [`unreported`] tells which of those that a statement
+//! asks for it does not.
+
+mod sources;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// A source of traces.
-#[derive(Debug)]
-pub struct TraceSource {
-    /// Its name.
-    pub name: &'static str,
-    /// Its description.
-    pub description: &'static str,
-    /// Its events, with their descriptions.
-    pub events: &'static [(&'static str, &'static str)],
-    /// The levels of verbosity above `quiet`, with their descriptions.
-    pub verbosities: &'static [(&'static str, &'static str)],
-    /// What a trace can be locked on, beside the thread.
-    pub locks: &'static [&'static str],
-}
-
-const DEFAULT: &[(&str, &str)] = &[("default", "report extra information when available")];
-const DETAILS: &[(&str, &str)] = &[
-    ("clean", "only user-friendly stuff, generally suitable for level \"user\""),
-    ("minimal", "report info on streams and connectors"),
-    ("simple", "add request/response status line"),
-    ("advanced", "add header fields"),
-    ("complete", "the same as advanced"),
-];
-const STREAM_LOCKS: &[&str] = &["backend", "frontend", "server", "session", "stream"];
-
-/// The sources.
-pub const TRACE_SOURCES: &[TraceSource] = &[
-    TraceSource {
-        name: "h2",
-        description: "HTTP/2 multiplexer",
-        events: &[("rx_hdr", "receipt of H2 HEADERS frame"), ("tx_hdr", "transmission of H2 HEADERS frame")],
-        verbosities: DETAILS,
-        locks: STREAM_LOCKS,
-    },
-    TraceSource {
-        name: "h1",
-        description: "HTTP/1 multiplexer",
-        events: &[("rx_headers", "receipt of H1 headers"), ("tx_headers", "transmission of all headers")],
-        verbosities: DETAILS,
-        locks: STREAM_LOCKS,
-    },
-    TraceSource {
-        name: "stream",
-        description: "Applicative stream",
-        events: &[("strm_new", "new stream"), ("strm_free", "release stream")],
-        verbosities: DETAILS,
-        locks: STREAM_LOCKS,
-    },
-    TraceSource {
-        name: "check",
-        description: "Health-check",
-        events: &[
-            ("hchck_start", "Health-check started"),
-            ("hchck_end", "Health-check terminated"),
-            ("hchck_succ", "Health-check success"),
-            ("hchck_err", "Health-check failure"),
-        ],
-        verbosities: DEFAULT,
-        locks: &["backend", "server"],
-    },
-    TraceSource {
-        name: "session",
-        description: "client session management",
-        events: &[("sess_new", "new session creation"), ("sess_end", "session termination")],
-        verbosities: DEFAULT,
-        locks: &["frontend", "session"],
-    },
-];
+pub use sources::{TRACE_SOURCES, TraceObject, TraceSource};
 
 const LEVELS: [(&str, &str); 6] = [
     ("error", "report errors"),
@@ -119,13 +55,13 @@ pub struct TraceSettings {
     /// Where its lines go.
     pub sink: Option<Arc<str>>,
     /// The events that are reported.
-    pub report: u32,
+    pub report: u64,
     /// The events that start it.
-    pub start: u32,
+    pub start: u64,
     /// The events that pause it.
-    pub pause: u32,
+    pub pause: u64,
     /// The events that stop it.
-    pub stop: u32,
+    pub stop: u64,
     /// What it is locked on: one of its criteria.
     pub lock: &'static str,
     /// The object that it is locked on.
@@ -141,7 +77,7 @@ impl Default for TraceSettings {
             level: 1,
             verbosity: 1,
             sink: None,
-            report: u32::MAX,
+            report: u64::MAX,
             start: 0,
             pause: 0,
             stop: 0,
@@ -153,6 +89,26 @@ impl Default for TraceSettings {
 }
 
 const NOTHING: &str = "nothing";
+
+const WITH_SERVER: &[TraceObject] = &[TraceObject::Connection, TraceObject::Stream];
+const WITH_CLIENT: &[TraceObject] = &[TraceObject::Connection, TraceObject::Session, TraceObject::Stream];
+const ANY: &[TraceObject] =
+    &[TraceObject::Connection, TraceObject::Stream, TraceObject::Check, TraceObject::Applet, TraceObject::Session];
+
+/// What traces can be locked on: the words, what listings call them, and the sources that have them, by their object.
+const CRITERIA: &[(&str, &str, &[TraceObject])] = &[
+    ("backend", "backend", WITH_SERVER),
+    ("check", "check", &[TraceObject::Check]),
+    ("connection", "connection", &[TraceObject::Connection]),
+    ("frontend", "frontend", WITH_CLIENT),
+    ("listener", "listener", WITH_CLIENT),
+    (NOTHING, NOTHING, ANY),
+    ("server", "server", WITH_SERVER),
+    ("session", "session", WITH_CLIENT),
+    ("stream", "stream", &[TraceObject::Stream]),
+    ("appctx", "applet", &[TraceObject::Applet]),
+    ("thread", "thread", ANY),
+];
 
 /// The severity of an answer, as in syslog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,14 +133,14 @@ fn star(is_current: bool) -> char {
     if is_current { '*' } else { ' ' }
 }
 
-fn sign(set: u32, index: usize) -> char {
+fn sign(set: u64, index: usize) -> char {
     if set & (1 << index) != 0 { '+' } else { '-' }
 }
 
 /// The settings of every source, in the order of [`TRACE_SOURCES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traces {
-    settings: [TraceSettings; 5],
+    settings: [TraceSettings; TRACE_SOURCES.len()],
 }
 
 impl Traces {
@@ -341,24 +297,26 @@ impl Traces {
     }
 
     fn lock(&mut self, source: usize, value: &str) -> TraceAnswer {
-        const ALWAYS: [&str; 2] = [NOTHING, "thread"];
-        let mut criteria: Vec<&'static str> = TRACE_SOURCES[source].locks.iter().copied().chain(ALWAYS).collect();
-        criteria.sort_unstable();
+        let TraceSource { object, part, .. } = &TRACE_SOURCES[source];
+        let criteria = || CRITERIA.iter().filter(|(.., of)| of.contains(object)).map(|(word, name, _)| (*word, *name));
         let settings = &mut self.settings[source];
         if value.is_empty() {
             let mut text = format!("Supported lock-on criteria for source {}:\n", of(Some(source)));
-            for name in criteria {
-                let description = match name {
+            for (word, name) in criteria() {
+                let description = match word {
                     NOTHING => "do not lock on anything".to_owned(),
                     _ => format!("lock on the {name} that started the trace"),
                 };
-                text += &item(star(name == settings.lock), name, &description);
+                text += &item(star(word == settings.lock), name, &description);
+            }
+            if let Some((name, description)) = part {
+                text += &item(star(*name == settings.lock), name, description);
             }
             return Some((TraceSeverity::Warning, text));
         }
-        match criteria.into_iter().find(|name| *name == value) {
-            Some(name) => {
-                (settings.lock, settings.locked) = (name, None);
+        match criteria().map(|(word, _)| word).chain(part.map(|(name, _)| name)).find(|word| *word == value) {
+            Some(word) => {
+                (settings.lock, settings.locked) = (word, None);
                 None
             }
             None => Some((TraceSeverity::Error, format!("Unsupported lock-on criterion '{value}'"))),
@@ -366,10 +324,8 @@ impl Traces {
     }
 
     fn events(&mut self, source: usize, word: &str, value: &str) -> TraceAnswer {
-        let known = TRACE_SOURCES[source].events;
-        let name = value.trim_start_matches(['!', '-', '+']);
-        // The last sign that removes counts, unless a plus follows it.
-        let removes = value[..value.len() - name.len()].chars().next_back().is_some_and(|sign| sign != '+');
+        let known = &TRACE_SOURCES[source];
+        let (name, removes) = signed(value);
         let settings = &mut self.settings[source];
         let set = match word {
             "start" => &mut settings.start,
@@ -385,7 +341,8 @@ impl Traces {
                     text += "  - now          : don't wait for events, immediately change the state\n";
                 }
                 text += "  - none         : disable all event types\n  - any          : enable all event types\n";
-                for (index, (name, description)) in known.iter().enumerate() {
+                for (index, name) in known.events.iter().enumerate() {
+                    let description = known.reported(name).unwrap_or("not reported here");
                     // Writing to a string does not fail.
                     let _ = writeln!(text, "  {} {name:<12} : {description}", sign(*set, index));
                 }
@@ -407,8 +364,8 @@ impl Traces {
                 *set = 0;
                 return None;
             }
-            "any" => *set = u32::MAX,
-            _ => match known.iter().position(|(known, _)| *known == name) {
+            "any" => *set = u64::MAX,
+            _ => match known.event(name) {
                 Some(index) if removes => *set &= !(1 << index),
                 Some(index) => *set |= 1 << index,
                 None => return Some((TraceSeverity::Error, format!("No such trace event '{name}'"))),
@@ -424,13 +381,40 @@ impl Traces {
     pub fn status(&self, source: usize) -> String {
         let mut text = "  - event name   :     report    start    stop    pause\n".to_owned();
         let TraceSettings { report, start, stop, pause, .. } = self.settings[source];
-        for (index, (name, _)) in TRACE_SOURCES[source].events.iter().enumerate() {
+        for (index, name) in TRACE_SOURCES[source].events.iter().enumerate() {
             let [report, start, stop, pause] = [report, start, stop, pause].map(|set| sign(set, index));
             // Writing to a string does not fail.
             let _ = writeln!(text, "    {name:<12} :        {report}        {start}        {stop}       {pause}");
         }
         text
     }
+}
+
+/// Returns the name of an event, and whether the signs before it remove it: the last one counts.
+fn signed(value: &str) -> (&str, bool) {
+    let name = value.trim_start_matches(['!', '-', '+']);
+    (name, value[..value.len() - name.len()].chars().next_back().is_some_and(|sign| sign != '+'))
+}
+
+/// Returns a remark on the events of a statement without errors that this program does not report.
+pub fn unreported(words: &[&str]) -> Option<String> {
+    let silent = |name: &str| Traces::find(name).filter(|source| TRACE_SOURCES[*source].reported.is_empty());
+    let name = words.first()?;
+    let mut missing = Vec::from_iter(silent(name).map(|_| format!("source '{name}'")));
+    for pair in words[1..].chunks_exact(2) {
+        let (word, value) = (pair[0], pair[1]);
+        if word == "follow" && silent(value).is_some() {
+            missing.push(format!("source '{value}'"));
+        }
+        if let ("event" | "start" | "pause" | "stop", (event, false), Some(source)) =
+            (word, signed(value), Traces::find(name).filter(|_| silent(name).is_none()))
+        {
+            let source = &TRACE_SOURCES[source];
+            let is_missing = source.event(event).is_some() && source.reported(event).is_none();
+            missing.extend(is_missing.then(|| format!("'{event}'")));
+        }
+    }
+    (!missing.is_empty()).then(|| format!("no such events are reported here: {}", missing.join(", ")))
 }
 
 fn of(source: Option<usize>) -> &'static str {
@@ -467,11 +451,11 @@ mod tests {
         assert_eq!(run(&mut traces, "h1 sink r level developer verbosity quiet start rx_headers lock session"), None);
         let h1 = Traces::find("h1").expect("a source");
         let settings = &traces.settings()[h1];
-        assert_eq!((settings.level, settings.verbosity, settings.start, settings.lock), (5, 0, 1, "session"));
+        assert_eq!((settings.level, settings.verbosity, settings.start, settings.lock), (5, 0, 1 << 9, "session"));
         assert_eq!((settings.state, settings.sink.as_deref()), (TraceState::Waiting, Some("r")));
         assert_eq!(run(&mut traces, "h1 start -rx_headers event !tx_headers start now stop any"), None);
         let settings = &traces.settings()[h1];
-        assert_eq!((settings.start, settings.report & 3, settings.state), (0, 1, TraceState::Running));
+        assert_eq!((settings.start, settings.report, settings.state), (0, !(1 << 14), TraceState::Running));
         assert_eq!(run(&mut traces, "all follow session"), None);
         assert_eq!(traces.settings().iter().filter(|settings| settings.follow.is_none()).count(), 1);
         for (text, answer) in [
@@ -486,6 +470,17 @@ mod tests {
             assert_eq!(run(&mut traces, text).map(|(_, text)| text).as_deref(), Some(answer));
         }
         assert_eq!(traces.settings()[h1].state, TraceState::Stopped);
+        for (text, remark) in [
+            ("h1 event rx_body start +h1c_new stop -rx_eoi pause tx_headers", Some("'rx_body', 'h1c_new'")),
+            ("pt start pt_rx_data", Some("source 'pt'")),
+            ("h1 follow applet", Some("source 'applet'")),
+            ("h1 start now event any", None),
+            ("all level user", None),
+        ] {
+            assert_eq!(run(&mut traces, text), None);
+            let remark = remark.map(|remark| format!("no such events are reported here: {remark}"));
+            assert_eq!(unreported(&text.split(' ').collect::<Vec<_>>()), remark);
+        }
         let answer = run(&mut traces, "h1 verbosity nope").expect("an answer").1;
         assert!(answer.starts_with("No such verbosity level 'nope'. Supported trace verbosities for source h1:\n"));
     }

@@ -25,7 +25,7 @@ use sluicegate_transport::Socket;
 use sluicegate_wire::http2::PREFACE;
 
 use crate::listener::{Accepted, Listener, Slots};
-use crate::log::{Source, Subject};
+use crate::log::{Events, Source, Subject};
 use crate::mux::h1;
 use crate::running::ProxyRun;
 use crate::server;
@@ -46,6 +46,9 @@ pub(crate) struct Session {
     switched: Option<Box<Active>>,
 }
 
+/// The level of traces of inner states.
+const STATE: u8 = 3;
+
 impl Session {
     /// Registers an accepted connection with this worker.
     pub(crate) fn new(worker: &Rc<Worker>, accepted: Accepted) -> io::Result<Session> {
@@ -56,7 +59,7 @@ impl Session {
         let client = Client::new(place.number(), slots.listener().clone(), socket.fd().as_raw_fd(), ends);
         let front = Held::new(h1::Front::new(socket));
         let session = Session { front, client: Rc::new(client), place, slots, switched: None };
-        session.trace("sess_new", "new session");
+        session.trace(Source::Session, (&["sess_new"], STATE), "new session");
         Ok(session)
     }
 
@@ -71,19 +74,18 @@ impl Session {
         }
         let front = Held::new(front);
         let session = Session { front, client: Rc::new(client), place, slots, switched: None };
-        session.trace("sess_new", "new session");
+        session.trace(Source::Session, (&["sess_new"], STATE), "new session");
         session
     }
 
-    /// Reports an event of the session to the traces of the process.
-    fn trace(&self, event: &'static str, text: &str) {
-        /// The level of inner states.
-        const STATE: u8 = 3;
+    /// Reports an event of the session, or of its connection, to the traces of the process.
+    fn trace(&self, source: Source, events: Events, text: &str) {
         let worker = self.worker();
-        if worker.running.logger.is_traced(Source::Session) {
+        if worker.running.logger.is_traced(source) {
             let (frontend, session) = (Some(&*self.frontend().config.name), Some(self.place()));
-            let subject = Subject { worker: worker.index, frontend, session, ..Subject::default() };
-            worker.running.logger.trace(Source::Session, (event, STATE), &subject, |_| text.to_owned());
+            let listener = Some(self.listener().id);
+            let subject = Subject { worker: worker.index, frontend, listener, session, ..Subject::default() };
+            worker.running.logger.trace(source, events, &subject, |_| text.to_owned());
         }
     }
 
@@ -191,7 +193,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.trace("sess_end", "releasing session");
+        self.trace(Source::Session, (&["sess_end"], STATE), "releasing session");
         self.forget_own();
         if let Some(mut front) = self.front.take() {
             front.give_back(&self.place.worker().buffers, true);

@@ -5,7 +5,7 @@ use crate::diagnostic::Diagnostics;
 use crate::model::Ring;
 use crate::section::table::{self, MANY, Row, Table};
 use crate::section::{Section, SectionKind};
-use crate::traces::{TraceSeverity, Traces};
+use crate::traces::{TraceSeverity, Traces, unreported};
 use crate::word::Line;
 
 /// Reads a line into the settings.
@@ -13,6 +13,9 @@ type TracesParser = fn(&mut Traces, &Line, &mut Diagnostics);
 
 /// The sinks that are always there.
 const BUILT_IN: [&str; 4] = ["stdout", "stderr", "buf0", "dpapi"];
+
+/// The sources of an HAProxy with QUIC.
+const OF_QUIC: [&str; 3] = ["quic", "qmux", "h3"];
 
 /// The keywords of `traces`.
 pub(crate) static KEYWORDS: Table<TracesParser> = Table::new(&[Row {
@@ -23,14 +26,25 @@ pub(crate) static KEYWORDS: Table<TracesParser> = Table::new(&[Row {
     usage: "SOURCE|all|0 [sink NAME] [level LEVEL] [verbosity NAME] [event|start|pause|stop [+|-]EVENT] \
             [lock CRITERION] [follow SOURCE]",
     docs: "Sets up the traces of a source, as the stats socket's 'trace' does: where lines go (a ring, 'buf0', 'stdout' or \
-           'stderr'), how much is reported, and what starts and ends it; 'start now' starts at once. Sources are 'h1', 'h2', \
-           'stream', 'check' and 'session', with the events that this program reports. A missing value lists what is possible.",
+           'stderr'), how much is reported, and what starts and ends it; 'start now' starts at once. All sources and \
+           events of HAProxy are taken, and a check warns of those that are not reported here. A missing value lists what is \
+           possible.",
     parser: |traces, line, diagnostics| {
         let words: Vec<&str> = (1..line.len()).map(|index| line.text(index)).collect();
+        if let Some(name) = words.first().filter(|name| OF_QUIC.contains(name)) {
+            let message =
+                format!("'trace': no such events are reported here: '{name}' is of QUIC, which is not supported");
+            diagnostics.warning(line.at(1), message);
+            return;
+        }
         match traces.run(&words, None) {
             Some((TraceSeverity::Error, message)) => _ = diagnostics.error(line.at(0), message),
             Some((_, message)) => _ = diagnostics.warning(line.at(0), format!("'trace': {message}")),
-            None => {}
+            None => {
+                if let Some(remark) = unreported(&words) {
+                    diagnostics.warning(line.at(0), format!("'trace': {remark}"));
+                }
+            }
         }
     },
 }]);
@@ -43,13 +57,16 @@ pub(crate) fn all(sections: &[Section], rings: &[Ring], diagnostics: &mut Diagno
         match KEYWORDS.find(line.text(0), "") {
             Some((row, words)) if table::arity(row, words, line, diagnostics) => {
                 (row.parser)(&mut traces, line, diagnostics);
-                let sink = (2..line.len()).step_by(2).find(|index| line.text(*index) == "sink").map(|index| index + 1);
-                if let Some(index) = sink.filter(|index| *index < line.len()) {
+                for index in
+                    (2..line.len()).step_by(2).filter(|index| line.text(*index) == "sink").map(|index| index + 1)
+                {
                     let name = line.text(index);
-                    let is_known = name == "none" || BUILT_IN.contains(&name) || rings.iter().any(|r| *r.name == *name);
-                    if !is_known {
-                        let near = crate::suggest::nearest(name, rings.iter().map(|ring| &*ring.name).chain(BUILT_IN));
-                        diagnostics.error(line.at(index), format!("unknown sink '{name}'")).did_you_mean(near);
+                    let known = || rings.iter().map(|ring| &*ring.name).chain(BUILT_IN);
+                    if !["", "none"].contains(&name) && !known().any(|known| known == name) {
+                        let near = crate::suggest::nearest(name, known());
+                        diagnostics
+                            .error(line.at(index), format!("traces: sink '{name}' doesn't exist."))
+                            .did_you_mean(near);
                     }
                 }
             }

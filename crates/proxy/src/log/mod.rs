@@ -49,7 +49,7 @@ pub use line::ProxyLog;
 pub(crate) use rings::LogRing;
 pub(crate) use throttle::Throttle;
 use traces::Tracing;
-pub(crate) use traces::{OUTPUTS, Source, Subject};
+pub(crate) use traces::{Events, OUTPUTS, Source, Subject};
 pub use writer::write_logs;
 
 /// The maximum number of bytes queued for one destination; further lines are dropped.

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use sluicegate_config::model::{LogAddress, LogTarget, LogWire};
-use sluicegate_config::traces::{TRACE_SOURCES, TraceAnswer, TraceSettings, TraceState, Traces};
+use sluicegate_config::traces::{
+    TRACE_SOURCES, TraceAnswer, TraceSettings, TraceSeverity, TraceState, Traces, unreported,
+};
 
 use super::{Logger, Severity};
 
@@ -16,14 +18,14 @@ use super::{Logger, Severity};
 pub(crate) const OUTPUTS: [(&str, &str); 2] =
     [("stdout", "standard output (fd#1)"), ("stderr", "standard output (fd#2)")];
 
-/// The sources, by their place in [`TRACE_SOURCES`].
+/// The sources that report events, by their place in [`TRACE_SOURCES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    H2,
+    H2 = 1,
     H1,
-    Stream,
-    Check,
-    Session,
+    Stream = 4,
+    Check = 7,
+    Session = 10,
 }
 
 /// The settings of the sources that run.
@@ -46,6 +48,9 @@ fn active(traces: &Traces) -> u32 {
     all.fold(0, |set, (index, settings)| set | u32::from(may(settings)) << index)
 }
 
+/// The names of the events that a place reports at once, the one that lines show first, and their level.
+pub(crate) type Events = (&'static [&'static str], u8);
+
 /// What an event is about.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Subject<'a> {
@@ -53,8 +58,14 @@ pub(crate) struct Subject<'a> {
     pub(crate) frontend: Option<&'a str>,
     pub(crate) backend: Option<&'a str>,
     pub(crate) server: Option<&'a str>,
+    /// The number of the listener in its frontend.
+    pub(crate) listener: Option<u32>,
+    /// A number that no other connection of the worker has; a session's is that of the session.
+    pub(crate) connection: Option<u64>,
     pub(crate) session: Option<u32>,
     pub(crate) stream: Option<u64>,
+    /// The further object of the source, or the kind of a check.
+    pub(crate) part: Option<u64>,
 }
 
 impl Subject<'_> {
@@ -64,17 +75,21 @@ impl Subject<'_> {
             "frontend" => self.frontend.map(str::to_owned),
             "backend" => self.backend.map(str::to_owned),
             "server" => Some(format!("{}/{}", self.backend?, self.server?)),
-            // Sessions are numbered by their worker.
+            "check" => Some(format!("{}/{}/{}", self.backend?, self.server?, self.part?)),
+            "listener" => Some(format!("{}/{}", self.frontend?, self.listener?)),
+            // Connections and sessions are numbered by their worker.
+            "connection" => Some(format!("{}/{}", self.worker, self.connection.or(self.session.map(u64::from))?)),
             "session" => Some(format!("{}/{}", self.worker, self.session?)),
             "stream" => Some(self.stream?.to_string()),
             "thread" => Some(self.worker.to_string()),
-            _ => None,
+            "nothing" => None,
+            _ => self.part.map(|part| part.to_string()),
         }
     }
 }
 
 /// Decides whether an event is reported, and what it changes.
-fn decide(traces: &mut Traces, source: usize, bit: u32, level: u8, subject: &Subject<'_>) -> bool {
+fn decide(traces: &mut Traces, source: usize, set: u64, level: u8, subject: &Subject<'_>) -> bool {
     let followed = traces.settings()[source].follow.map(|other| {
         let other = &traces.settings()[other];
         (other.lock, other.locked.clone())
@@ -83,11 +98,11 @@ fn decide(traces: &mut Traces, source: usize, bit: u32, level: u8, subject: &Sub
     if settings.state == TraceState::Stopped && followed.is_none() {
         return false;
     }
-    if (settings.report | settings.start | settings.pause | settings.stop) & bit == 0 {
+    if (settings.report | settings.start | settings.pause | settings.stop) & set == 0 {
         return false;
     }
     if settings.state == TraceState::Waiting {
-        if settings.start & bit == 0 {
+        if settings.start & set == 0 {
             return false;
         }
         settings.state = TraceState::Running;
@@ -104,11 +119,11 @@ fn decide(traces: &mut Traces, source: usize, bit: u32, level: u8, subject: &Sub
     {
         return false;
     }
-    let reported = settings.report & bit != 0 && level <= settings.level;
-    let next = if settings.stop & bit != 0 {
+    let reported = settings.report & set != 0 && level <= settings.level;
+    let next = if settings.stop & set != 0 {
         Some(TraceState::Stopped)
     } else {
-        (settings.pause & bit != 0).then_some(TraceState::Waiting)
+        (settings.pause & set != 0).then_some(TraceState::Waiting)
     };
     if let Some(next) = next {
         (settings.state, settings.locked) = (next, None);
@@ -128,14 +143,14 @@ impl Logger {
     pub(crate) fn trace(
         &self,
         source: Source,
-        (event, level): (&'static str, u8),
+        (events, level): Events,
         subject: &Subject<'_>,
         text: impl FnOnce(usize) -> String,
     ) {
         let facts = &TRACE_SOURCES[source as usize];
-        let Some(index) = facts.events.iter().position(|(name, _)| *name == event) else { return };
+        let set = events.iter().filter_map(|event| facts.event(event)).fold(0, |set, index| set | 1 << index);
         let mut traces = self.inner.tracing.traces.lock();
-        let reported = decide(&mut traces, source as usize, 1 << index, level, subject);
+        let reported = decide(&mut traces, source as usize, set, level, subject);
         self.inner.tracing.active.store(active(&traces), Ordering::Relaxed);
         let TraceSettings { verbosity, sink, .. } = &traces.settings()[source as usize];
         let (verbosity, sink) = (*verbosity, sink.clone());
@@ -147,7 +162,7 @@ impl Logger {
         }) else {
             return;
         };
-        let line = format!("[{:02}|{}|{level}|{event}] {}", subject.worker, facts.name, text(verbosity));
+        let line = format!("[{:02}|{}|{level}|{}] {}", subject.worker, facts.name, events[0], text(verbosity));
         // The severity is HAProxy's.
         self.send(&[LogTarget { format: LogWire::Raw, ..LogTarget::raw(to) }], Severity::Emergency, line.as_bytes());
     }
@@ -159,7 +174,7 @@ impl Logger {
         let sinks: Vec<(Arc<str>, Arc<str>)> =
             outputs.chain(rings.map(|ring| (ring.name.clone(), ring.description.clone()))).collect();
         let mut traces = self.inner.tracing.traces.lock();
-        let answer = traces.run(words, Some(&sinks));
+        let answer = traces.run(words, Some(&sinks)).or_else(|| Some((TraceSeverity::Warning, unreported(words)?)));
         self.inner.tracing.active.store(active(&traces), Ordering::Relaxed);
         answer
     }
@@ -178,6 +193,14 @@ mod tests {
         let mut traces = Traces::default();
         assert_eq!(traces.run(&text.split(' ').collect::<Vec<_>>(), None), None);
         traces
+    }
+
+    #[test]
+    fn sources_have_their_places() {
+        use Source::{Check, H1, H2, Session, Stream};
+        for (source, name) in [(H2, "h2"), (H1, "h1"), (Stream, "stream"), (Check, "check"), (Session, "session")] {
+            assert_eq!(TRACE_SOURCES[source as usize].name, name);
+        }
     }
 
     #[test]
@@ -200,7 +223,7 @@ mod tests {
     fn a_source_follows_the_lock_of_another() {
         let mut traces = set("session start now lock session");
         assert_eq!(traces.run(&["h1", "follow", "session"], None), None);
-        assert_eq!(active(&traces), 0b10010);
+        assert_eq!(active(&traces), 1 << Source::H1 as u32 | 1 << Source::Session as u32);
         let of = |session| Subject { session: Some(session), ..Subject::default() };
         assert!(!decide(&mut traces, Source::H1 as usize, 1, 1, &of(7)));
         assert!(decide(&mut traces, Source::Session as usize, 1, 1, &of(7)));

@@ -1,6 +1,6 @@
 //! What a stream reports to the traces of the process.
 
-use crate::log::{Source, Subject};
+use crate::log::{Events, Source, Subject};
 use crate::trace::start_line;
 
 use super::active::Active;
@@ -19,7 +19,7 @@ impl Active {
     #[inline]
     pub(super) fn trace_start(&self) {
         if self.worker().running.logger.is_traced(Source::Stream) {
-            self.report(Source::Stream, ("strm_new", STATE), "new stream", None);
+            self.report(Source::Stream, (&["strm_new"], STATE), "new stream", None);
         }
     }
 
@@ -27,7 +27,7 @@ impl Active {
     #[inline]
     pub(super) fn trace_end(&self) {
         if self.worker().running.logger.is_traced(Source::Stream) {
-            self.report(Source::Stream, ("strm_free", STATE), "releasing stream", None);
+            self.report(Source::Stream, (&["strm_free"], STATE), "releasing stream", None);
         }
     }
 
@@ -36,29 +36,32 @@ impl Active {
     pub(super) fn trace_head(&self, response: bool) {
         let source = if self.cx.stream_id == 0 { Source::H1 } else { Source::H2 };
         if self.worker().running.logger.is_traced(source) {
-            let (event, text) = match (source, response) {
-                (Source::H1, false) => ("rx_headers", "rcvd H1 request headers"),
-                (Source::H1, true) => ("tx_headers", "sending response headers"),
-                (_, false) => ("rx_hdr", "rcvd H2 request headers"),
-                (_, true) => ("tx_hdr", "sent H2 response headers"),
+            let (events, text): (&[_], _) = match (source, response) {
+                (Source::H1, false) => (&["rx_headers"], "rcvd H1 request headers"),
+                (Source::H1, true) => (&["tx_headers"], "sending response headers"),
+                (_, false) => (&["rx_hdr"], "rcvd H2 request headers"),
+                (_, true) => (&["tx_hdr"], "sent H2 response headers"),
             };
-            self.report(source, (event, USER), text, Some(response));
+            self.report(source, (events, USER), text, Some(response));
         }
     }
 
     #[cold]
-    fn report(&self, source: Source, event: (&'static str, u8), text: &str, response: Option<bool>) {
+    fn report(&self, source: Source, events: Events, text: &str, response: Option<bool>) {
         let cx = &self.cx;
         let server = cx.log.server.as_ref().map(|server| &**server.name());
         let subject = Subject {
             worker: self.worker().index,
             frontend: Some(&cx.frontend.config.name),
+            listener: cx.client.listener.as_ref().map(|listener| listener.id),
             backend: cx.backend.as_ref().map(|backend| &*backend.config.name),
             server,
             session: Some(cx.client.session),
             stream: Some(cx.id),
+            part: Some(cx.id),
+            ..Subject::default()
         };
-        self.worker().running.logger.trace(source, event, &subject, |verbosity| {
+        self.worker().running.logger.trace(source, events, &subject, |verbosity| {
             let mut line = text.to_owned();
             if verbosity >= MINIMAL {
                 line += &format!(" : sess={} strm={} fe={}", cx.client.session, cx.id, cx.frontend.config.name);

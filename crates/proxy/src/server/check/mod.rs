@@ -39,7 +39,7 @@ use super::run::ServerRun;
 use super::shared::{Admin, ServerStatus};
 use super::verdict::{Opinion, conclude};
 use crate::hosts::node_name;
-use crate::log::{Source, Subject as Traced};
+use crate::log::{Events, Source, Subject as Traced};
 use crate::running::{ProxyRun, Running};
 use crate::site::Site;
 
@@ -162,7 +162,7 @@ async fn check_once(
         Subject::Agent(_) => Opinion::Agent,
     };
     mark(server, opinion, true);
-    trace(running, proxy, server, ("hchck_start", 2), || "starting health-check".to_owned());
+    trace(running, (proxy, server, opinion), (&["hchck_start"], 2), || "starting health-check".to_owned());
     let begun = Instant::now();
     let outcome = match (&proxy.config.health.external, opinion) {
         (Some(external), Opinion::Check) => external::run(external, running, proxy, server, inter).await,
@@ -180,9 +180,9 @@ async fn check_once(
     mark(server, opinion, false);
     let Outcome { status, code, info, agent } = outcome;
     let passed = matches!(status.result(), CheckResult::Passed | CheckResult::Conditional);
-    let event = if passed { ("hchck_succ", 2) } else { ("hchck_err", 0) };
-    trace(running, proxy, server, event, || format!("health-check {}", status.name()));
-    trace(running, proxy, server, ("hchck_end", 3), || "health-check finished".to_owned());
+    let events: Events = if passed { (&["hchck_succ"], 2) } else { (&["hchck_err"], 0) };
+    trace(running, (proxy, server, opinion), events, || format!("health-check {}", status.name()));
+    trace(running, (proxy, server, opinion), (&["hchck_end"], 3), || "health-check finished".to_owned());
     let mut report = CheckReport { status, code, info, duration: Some(begun.elapsed()) };
     let enabled = || {
         let status = server.shared.status();
@@ -201,17 +201,17 @@ async fn check_once(
 /// Reports an event of a check to the traces of the process.
 fn trace(
     running: &Running,
-    proxy: &ProxyRun,
-    server: &ServerRun,
-    event: (&'static str, u8),
+    (proxy, server, opinion): (&ProxyRun, &ServerRun, Opinion),
+    events: Events,
     text: impl FnOnce() -> String,
 ) {
     if !running.logger.is_traced(Source::Check) {
         return;
     }
     let (backend, name) = (&*proxy.config.name, &**server.name());
-    let subject = Traced { backend: Some(backend), server: Some(name), ..Traced::default() };
-    running.logger.trace(Source::Check, event, &subject, |verbosity| match verbosity {
+    let part = Some(u64::from(opinion == Opinion::Agent));
+    let subject = Traced { backend: Some(backend), server: Some(name), part, ..Traced::default() };
+    running.logger.trace(Source::Check, events, &subject, |verbosity| match verbosity {
         0 => text(),
         _ => format!("{} : srv={backend}/{name}", text()),
     });

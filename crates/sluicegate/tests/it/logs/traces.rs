@@ -69,6 +69,11 @@ fn the_commands_answer_like_haproxy() {
         "trace h1 level",
         "trace h1 start nope",
         "trace h1 lock nope",
+        "trace h1 lock",
+        "trace stream lock",
+        "trace check lock",
+        "trace h2 lock nothing",
+        "trace h2 event none",
         "trace h1 verbosity quiet start now",
         "show trace nope",
         "user; show trace h1",
@@ -77,6 +82,11 @@ fn the_commands_answer_like_haproxy() {
     ] {
         assert_eq!(own.ask(command), other.ask(command), "{command}");
     }
+    // What is not reported here is said.
+    let remark = "no such events are reported here: 'rx_body'\n\n";
+    assert_eq!(own.ask("trace h1 event rx_body start now"), remark);
+    assert!(own.ask("show trace").contains(" [R] h1 "));
+    assert!(own.ask("trace h1 event").contains("  + rx_body      : not reported here\n"));
     // 3.2 answers a wrong name with what is possible.
     assert_eq!(own.ask("trace h1 sink nope"), "No such trace sink 'nope' \n\n");
     let answer = own.ask("trace h1 level nope");
@@ -115,7 +125,7 @@ fn sources_are_locked_follow_and_pause() {
 
 #[test]
 fn checks_and_http2_are_sources() {
-    let traces = "traces\n trace check sink r level proto verbosity default start now\n trace h2 sink buf0 verbosity advanced \
+    let traces = "traces\n trace check sink r level proto verbosity clean start now\n trace h2 sink buf0 verbosity advanced \
                   start now\n";
     let runner = ours(&format!(
         "{} use_backend b\nbackend b\n server s PLACE.h2 proto h2 check inter 20ms\nbackend c\n server d 127.0.0.1:1 check inter \
@@ -135,7 +145,7 @@ fn checks_and_http2_are_sources() {
         lines(&runner, "r", line);
     }
     // Events that are not chosen lock nothing.
-    let command = "trace check event none event hchck_err lock server sink buf0 level error verbosity quiet";
+    let command = "trace check event none event hchck_err lock check sink buf0 level error verbosity quiet";
     assert_eq!(runner.ask(command), "\n");
     lines(&runner, "buf0", "[00|check|0|hchck_err] health-check L4CON\n");
 }
