@@ -149,3 +149,44 @@ fn checks_and_http2_are_sources() {
     assert_eq!(runner.ask(command), "\n");
     lines(&runner, "buf0", "[00|check|0|hchck_err] health-check L4CON\n");
 }
+
+/// Each of these locks keeps a source to what its first event was about.
+#[test]
+fn locks_keep_to_one_object() {
+    // The frontend's second listener is the server of its first one.
+    let runner = ours(&format!(
+        "{} bind PLACE.two\n http-request return status 200 if {{ so_id 2 }}\n use_backend c if {{ path_beg /c }}\n \
+         default_backend b\nbackend b\n use-server two if {{ path_beg /two }}\n use-server one unless {{ path_beg /two }}\n \
+         server one PLACE.two\n server two PLACE.two\nbackend c\n server one PLACE.g\nfrontend g\n bind PLACE.g\n \
+         http-request return status 200\n",
+        text("").replace(" http-request return status 200\n", " timeout server 60s\n timeout connect 60s\n")
+    ));
+    let lock = |name: &str, event: &str| {
+        assert_eq!(runner.ask("trace h1 stop now"), "\n");
+        let text = format!("trace h1 sink r verbosity simple event none event {event} lock {name} start now");
+        assert_eq!(runner.ask(&text), "\n", "{name}");
+    };
+    let count = |text: &str| runner.ask("show events r").lines().filter(|line| line.contains(text)).count();
+    let reached = |text: &str, expected: usize| wait_for(text, || (count(text) >= expected).then_some(()));
+
+    lock("listener", "rx_headers");
+    runner.get(&["/l1", "/l2", "/l3"]);
+    reached("GET /l3 ", 1);
+    assert_eq!(["GET /l1 ", "GET /l2 ", "GET /l3 "].map(count), [1, 1, 1]);
+    lock("frontend", "rx_headers");
+    runner.get(&["/f1", "/c1", "/f2"]);
+    reached("GET /f2 ", 2);
+    assert_eq!(["GET /f1 ", "GET /c1 ", "GET /f2 "].map(count), [2, 1, 2]);
+    lock("backend", "tx_headers");
+    runner.get(&["/b1", "/c2", "/b2"]);
+    reached(" be=b srv=one ", 2);
+    assert_eq!([" be=b srv=one ", " be=c "].map(count), [2, 0]);
+    lock("server", "tx_headers");
+    runner.get(&["/s1", "/two", "/s2"]);
+    reached(" be=b srv=one ", 4);
+    assert_eq!([" be=b srv=one ", " be=b srv=two "].map(count), [4, 0]);
+    lock("nothing", "tx_headers");
+    runner.get(&["/two", "/c3"]);
+    reached(" be=c ", 1);
+    assert_eq!(count(" be=b srv=two "), 1);
+}

@@ -659,3 +659,33 @@ fn responses_of_caches_stay() {
     assert_eq!(get(&gate.address(), "/a"), (3, false));
     assert_eq!(origin.asked(), 3);
 }
+
+/// The settings of traces are those of the new file, whatever the stats socket has changed.
+#[test]
+fn traces_are_those_of_the_new_file() {
+    let web = Listening::new();
+    let traces = |lines: &str| text(&web, &format!("ring r\n size 65536\ntraces\n{lines}"));
+    let first = traces(" trace h1 sink r start now\n trace session sink r start now\n");
+    let mut service = Service::start(Way::Command, &first, &[&web]);
+    let shown = |service: &Service| {
+        let text = service.ask("show trace");
+        let states = text.lines().filter(|line| !line.starts_with(" [.]")).skip(1).filter(|line| !line.is_empty());
+        states.map(|line| line.split(" [drp").next().expect("a part").trim().to_owned()).collect::<Vec<_>>().join(" | ")
+    };
+    assert_eq!(shown(&service), "[R] h1         -> r | [R] session    -> r");
+    assert_eq!(service.ask("trace check sink buf0 start now"), "\n");
+    assert_eq!(service.ask("trace h1 stop now"), "\n");
+    assert_eq!(shown(&service), "[R] check      -> buf0 | [R] session    -> r");
+    service.write(&traces(" trace h1 sink buf0 start rx_headers\n"));
+    service.reload();
+    assert_eq!(shown(&service), "[w] h1         -> buf0");
+    assert_eq!(Client::connect(&web.address()).get("/after").status, 200);
+    wait_for("a line", || {
+        service.ask("show events buf0").contains("|rx_headers] rcvd H1 request headers").then_some(())
+    });
+    assert_eq!(shown(&service), "[R] h1         -> buf0");
+    // A file without the section stops them.
+    service.write(&text(&web, ""));
+    service.reload();
+    assert_eq!(shown(&service), "");
+}
