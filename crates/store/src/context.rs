@@ -48,6 +48,8 @@ pub struct Ctx<'p> {
     pub(crate) pass: &'p Pass<'p>,
     /// The command's words, the name first.
     pub(crate) words: &'p [&'p [u8]],
+    /// The request that the words are of, if it is a short one; otherwise empty.
+    pub(crate) request: &'p [u8],
     /// The caller's database.
     pub(crate) db: u32,
     pub(crate) now: Now<'p>,
@@ -147,6 +149,7 @@ impl<'p> Ctx<'p> {
             inner,
             pass,
             words,
+            request: &[],
             db,
             now,
             places: SmallVec::new(),

@@ -50,6 +50,8 @@ pub(crate) struct Origin<'r> {
     pub(crate) client: u64,
     /// The buffer that contains the words, for a long request of a client.
     pub(crate) received: Option<&'r Received>,
+    /// The bytes of a short request of a client.
+    pub(crate) request: &'r [u8],
     /// The start of the command, if known.
     pub(crate) began: Option<Instant>,
     /// On whose behalf it runs.
@@ -109,13 +111,16 @@ pub(crate) struct Who<'w> {
     pub(crate) of_script: bool,
     /// On whose behalf it runs.
     pub(crate) behalf: Behalf,
+    /// The bytes of a short request, from which its words are.
+    pub(crate) request: &'w [u8],
 }
 
 impl Who<'_> {
     /// Returns the identity of a client's command that may block; its reply then has this form.
     pub(crate) fn plain(form: ReplyForm, behalf: Behalf) -> Who<'static> {
         let (blocks, of_script) = (Blocks::As(form), false);
-        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script, behalf }
+        let request = &[];
+        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script, behalf, request }
     }
 }
 
@@ -174,7 +179,7 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, client, received, began, behalf, guard } = origin;
+        let Origin { db, client, received, request, began, behalf, guard } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
             return None;
@@ -214,7 +219,8 @@ impl Inner {
                 drop(pass);
                 return this.start_big(spec, words, origin, form, out);
             }
-            self.attempt_here(&pass, spec, handle, words, db, Who::plain(form, behalf), out, None)
+            let who = Who { request, ..Who::plain(form, behalf) };
+            self.attempt_here(&pass, spec, handle, words, db, who, out, None)
         };
         match attempted {
             Attempted::Done => None,
@@ -386,6 +392,7 @@ impl Inner {
         ctx.collected = who.collected;
         ctx.of_script = who.of_script;
         ctx.now.behalf = who.behalf;
+        ctx.request = who.request;
         ctx
     }
 

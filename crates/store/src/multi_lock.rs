@@ -175,7 +175,7 @@ impl<'w> Plan<'w> {
     pub(crate) fn turn_to<'p>(&self, index: usize, ctx: &mut Ctx<'p>, words: &'p [&'p [u8]], db: u32) {
         let start = if index == 0 { 0 } else { self.commands[index - 1].end };
         let command = self.commands[index];
-        ctx.words = words;
+        (ctx.words, ctx.request) = (words, &[]);
         ctx.db = db;
         ctx.places.clear();
         ctx.places.extend_from_slice(&self.places[usize::from(start)..usize::from(command.end)]);

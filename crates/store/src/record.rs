@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_data::value::SHARED_MIN;
 
-use crate::aof::write::{encode, encode_head};
+use crate::aof::write::{encode, encode_head, encoded_len};
 use crate::loading::{Behind, Loading};
 use crate::sync;
 use crate::thread::thread_number;
@@ -36,6 +36,9 @@ const WAITING_MAX: u64 = 64 << 20;
 
 /// The memory of a buffer that is used again.
 const KEPT_MAX: usize = 1 << 20;
+
+/// A run of units does not go beyond a multiple of so many bytes; a power of two.
+const RUN_BYTES: usize = 64 << 10;
 
 /// The number of buffers; threads share them by their numbers.
 const BUFFERS: usize = 16;
@@ -104,6 +107,8 @@ struct Place {
     database: u32,
     /// Whether only replicas are told of it.
     is_passing: bool,
+    /// Whether it is one command, without long words, or a run of these.
+    is_plain: bool,
     bytes_end: usize,
     long_end: usize,
 }
@@ -147,11 +152,18 @@ impl Unit {
     /// Adds a command.
     pub(crate) fn add(&mut self, database: u32, words: &[&[u8]]) {
         encode(words.iter().copied(), &mut self.bytes);
-        self.end(database);
+        self.end(database, true);
+    }
+
+    /// Adds a command in the form of [`encode`].
+    pub(crate) fn add_encoded(&mut self, database: u32, command: &[u8]) {
+        self.bytes.extend_from_slice(command);
+        self.end(database, true);
     }
 
     /// Adds a command, some of whose words are shared with values.
     pub(crate) fn add_words<'w>(&mut self, database: u32, words: impl ExactSizeIterator<Item = Word<'w>>) {
+        let long_before = self.long.len();
         encode_head(b'*', words.len(), &mut self.bytes);
         for word in words {
             encode_head(b'$', word.len(), &mut self.bytes);
@@ -165,25 +177,25 @@ impl Unit {
             }
             self.bytes.extend_from_slice(b"\r\n");
         }
-        self.end(database);
+        self.end(database, self.long.len() == long_before);
     }
 
     /// Adds a command that only this store knows.
     pub(crate) fn annotate(&mut self, database: u32, words: &[&[u8]]) {
         annotation::write(words, &mut self.bytes);
-        self.end(database);
+        self.end(database, false);
     }
 
-    fn end(&mut self, database: u32) {
+    fn end(&mut self, database: u32, is_plain: bool) {
         let (bytes_end, long_end) = (self.bytes.len(), self.long.len());
-        self.effects.push(Place { database, is_passing: false, bytes_end, long_end });
+        self.effects.push(Place { database, is_passing: false, is_plain, bytes_end, long_end });
     }
 
     /// Adds a command that changes no key, of which replicas are told all the same.
     pub(crate) fn add_passing(&mut self, words: &[&[u8]]) {
         self.add(0, words);
         if let Some(place) = self.effects.last_mut() {
-            place.is_passing = true;
+            (place.is_passing, place.is_plain) = (true, false);
         }
     }
 
@@ -210,6 +222,26 @@ impl Effects for Unit {
     #[inline]
     fn count(&self) -> usize {
         self.effects.len()
+    }
+
+    #[inline]
+    fn join(&mut self) -> bool {
+        let [.., before, last] = &mut self.effects[..] else { return false };
+        // What it takes to pass them on is bounded.
+        let has_room = (before.bytes_end ^ last.bytes_end) & !(RUN_BYTES - 1) == 0;
+        let can_join = before.is_plain && last.is_plain && before.database == last.database && has_room;
+        if can_join {
+            before.bytes_end = last.bytes_end;
+            self.effects.pop();
+        }
+        can_join
+    }
+
+    #[cold]
+    fn end_of(&self, effect: usize, begin: usize, units: u64) -> usize {
+        let start = effect.checked_sub(1).map_or(0, |before| self.effects[before].bytes_end);
+        let run = &self.bytes[start..self.effects[effect].bytes_end];
+        (0..units).fold(begin, |at, _| at + encoded_len(&run[at..]))
     }
 
     #[inline]

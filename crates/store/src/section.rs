@@ -592,7 +592,8 @@ impl Section {
         let ran = {
             let Section { inner, holding, time, effects, behalf, .. } = &*self;
             let (id, time, collected, behalf) = (holding.id, Some(time), Some(effects), *behalf);
-            let who = Who { id, time, collected, covers: true, hash, blocks: Blocks::Never, of_script, behalf };
+            let who =
+                Who { id, time, collected, covers: true, hash, blocks: Blocks::Never, of_script, behalf, request: &[] };
             let pass = inner.gate.enter_with(holding);
             inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };

@@ -95,6 +95,7 @@ impl Alone<'_> {
             blocks: Blocks::Never,
             of_script: false,
             behalf: self.behalf,
+            request: &[],
         }
     }
 

@@ -51,7 +51,7 @@ impl Path {
                 Work::Rules { global, rules } => {
                     matches!(global, Global::Nothing) && matches!(rules, RULES | STICK_TABLE)
                 }
-                Work::Parse | Work::Command(..) | Work::Evalsha(..) => false,
+                Work::Parse | Work::Command(..) | Work::Recorded(..) | Work::Evalsha(..) => false,
             },
             Kind::Redis => matches!(self.work, Work::Command(..) | Work::Evalsha(..)),
         }
@@ -75,6 +75,8 @@ enum Work {
     Body,
     /// A command of a pipeline, of one key after another; its reply has so many bytes.
     Command(fn(u64) -> Vec<u8>, usize),
+    /// The same with an append-only file.
+    Recorded(fn(u64) -> Vec<u8>, usize),
     /// A script with its keys and its arguments.
     Evalsha(&'static str, &'static [&'static str]),
 }
@@ -110,7 +112,7 @@ const fn rules(rules: &'static str) -> Work {
 }
 
 /// The paths in the order of the table.
-pub(super) const PATHS: [Path; 15] = [
+pub(super) const PATHS: [Path; 16] = [
     Path { name: "parse a request", work: Work::Parse },
     Path { name: "redirect", work: Work::Redirect },
     Path { name: "five rules", work: rules(RULES) },
@@ -127,6 +129,7 @@ pub(super) const PATHS: [Path; 15] = [
     Path { name: "TCP", work: Work::Tcp },
     Path { name: "1 MiB body", work: Work::Body },
     Path { name: "SET from RESP", work: Work::Command(set, OK) },
+    Path { name: "SET with a file", work: Work::Recorded(set, OK) },
     Path { name: "GET from RESP", work: Work::Command(get, 39) },
     Path { name: "EVALSHA of INCR", work: Work::Evalsha("return redis.call('INCR', KEYS[1])", &["1", "counter"]) },
     Path {
@@ -209,7 +212,11 @@ impl Measurement {
             Work::Proxied(rules) => self.proxied(rules),
             Work::Tcp => self.tcp(),
             Work::Body => self.body(),
-            Work::Command(command, reply) => self.commands(command, reply),
+            Work::Command(command, reply) => self.commands(command, reply, ""),
+            Work::Recorded(command, reply) => {
+                let parameters = format!("    dir {}\n    appendonly yes\n", self.folder.display());
+                self.commands(command, reply, &parameters)
+            }
             Work::Evalsha(script, words) => self.scripts(script, words),
         }
         .map(Some)
@@ -334,8 +341,13 @@ impl Measurement {
     }
 
     /// Instructions of the worker per command of a pipeline.
-    fn commands(&self, command: fn(u64) -> Vec<u8>, reply: usize) -> Result<u64, String> {
-        self.serve(REPETITIONS, store_alone, |running, count| {
+    fn commands(&self, command: fn(u64) -> Vec<u8>, reply: usize, parameters: &str) -> Result<u64, String> {
+        let configuration = |port| {
+            // What the last run has left would be loaded.
+            let _ = std::fs::remove_dir_all(self.folder.join("appendonlydir"));
+            store_alone(port) + parameters
+        };
+        self.serve(REPETITIONS, configuration, |running, count| {
             let mut stream = running.connect()?;
             let mut pipeline = |command: fn(u64) -> Vec<u8>, reply: usize, first: u64| {
                 let commands: Vec<u8> = (first..first + PIPELINE).flat_map(|number| command(number % KEYS)).collect();

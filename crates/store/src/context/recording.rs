@@ -16,6 +16,7 @@ use sluicegate_data::value::Value;
 use smallvec::SmallVec;
 
 use super::Ctx;
+use crate::aof::write::is_encoded;
 use crate::effect::Effect;
 use crate::record::{For, Records, Unit, Word};
 
@@ -84,6 +85,14 @@ impl Ctx<'_> {
         self.recorded = Some(unit);
     }
 
+    /// Adds the command itself.
+    fn add_words_to(&self, unit: &mut Unit) {
+        match is_encoded(self.request, self.words) {
+            true => unit.add_encoded(self.db, self.request),
+            false => self.add_to(unit, self.db, self.words),
+        }
+    }
+
     /// Adds a command, whose long words are shared with the values if they can be.
     fn add_to(&self, unit: &mut Unit, db: u32, words: &[&[u8]]) {
         match self.ahead.as_ref().filter(|ahead| !ahead.long.is_empty()) {
@@ -125,18 +134,18 @@ impl Ctx<'_> {
         let changed = std::mem::take(&mut self.changed);
         let recorded = self.recorded.take();
         let Some(records) = records else { return };
-        let (inner, db) = (self.inner, self.db);
+        let inner = self.inner;
         let unit = match recorded {
             None if self.needs_values(records) => Some(self.values(changed)),
             None if self.collected.is_some() || self.keeps_locks => {
                 let mut unit = Box::<Unit>::default();
-                self.add_to(&mut unit, db, self.words);
+                self.add_words_to(&mut unit);
                 Some(unit)
             }
             recorded => recorded,
         };
         match unit {
-            None => inner.record.put(|unit| self.add_to(unit, db, self.words)),
+            None => inner.record.put(|unit| self.add_words_to(unit)),
             Some(unit) => self.give(unit),
         }
     }

@@ -7,11 +7,11 @@ use crate::loading::Behind;
 /// What the thread that takes units knows of them.
 pub(crate) struct Merger(order::Merger<Unit>);
 
-/// A unit in its place.
+/// Units in their places: one, or a run of units that have a command each.
 pub(crate) struct Taken<'m> {
     /// Effects of several units.
     all: &'m Unit,
-    effects: std::ops::Range<usize>,
+    passed: order::Passed,
 }
 
 impl Merger {
@@ -32,21 +32,26 @@ impl Merger {
         until
     }
 
-    /// Calls `use_unit` with the next unit, if it was taken and its number is at most `until`. Returns whether it was.
-    pub(crate) fn pass(&mut self, until: u64, use_unit: impl FnOnce(Taken<'_>)) -> bool {
-        self.0.pass(until, |all, effects| use_unit(Taken { all, effects }))
+    /// Calls `use_units` with the next unit, or several, if it was taken and its number is at most `until`. Returns whether
+    /// it was.
+    pub(crate) fn pass(&mut self, until: u64, use_units: impl FnOnce(Taken<'_>)) -> bool {
+        self.0.pass(until, |all, passed| use_units(Taken { all, passed }))
     }
 }
 
 impl<'m> Taken<'m> {
-    /// Returns its effects.
+    /// Returns the effects of a unit, or one that has the commands of all units of a run.
     pub(crate) fn effects(&self) -> impl ExactSizeIterator<Item = Effect<'m>> {
         let Unit { effects, bytes, long, .. } = self.all;
+        let part = self.passed.part.clone();
         let before = |index: usize| index.checked_sub(1).map(|index| effects[index]);
-        self.effects.clone().map(move |index| {
-            let Place { database, is_passing, bytes_end, long_end } = effects[index];
+        self.passed.effects.clone().map(move |index| {
+            let Place { database, is_passing, bytes_end, long_end, .. } = effects[index];
             let (start, long_start) = before(index).map_or((0, 0), |place| (place.bytes_end, place.long_end));
-            let (command, long) = (&bytes[start..bytes_end], &long[long_start..long_end]);
+            let (mut command, long) = (&bytes[start..bytes_end], &long[long_start..long_end]);
+            if let Some(part) = &part {
+                command = &command[part.start..part.end.min(command.len())];
+            }
             Effect { database, is_passing, command, start, long }
         })
     }
@@ -57,6 +62,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::aof::write::encoded_len;
+
+    fn commands(mut run: &[u8]) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        while !run.is_empty() {
+            let (command, rest) = run.split_at(encoded_len(run));
+            all.push(command.to_vec());
+            run = rest;
+        }
+        all
+    }
 
     /// Units that threads put at the same time come out in the order of their numbers, each whole; and the units of a
     /// thread in its order.
@@ -98,6 +114,13 @@ mod tests {
                 }) {}
             }
         });
+        // Runs have a command a unit.
+        let is_run = |unit: &Vec<(u32, Vec<u8>)>| unit.len() == 1 && encoded_len(&unit[0].1) < unit[0].1.len();
+        let parted = |unit: Vec<(u32, Vec<u8>)>| match is_run(&unit) {
+            false => vec![unit],
+            true => commands(&unit[0].1).into_iter().map(|command| vec![(unit[0].0, command)]).collect(),
+        };
+        let log: Vec<_> = log.into_iter().flat_map(parted).collect();
         assert_eq!((log.len() as u64, record.waiting(), record.last()), (THREADS * UNITS, 0, THREADS * UNITS + 1));
         for unit in log {
             let text = String::from_utf8(unit[0].1.clone()).expect("text");
@@ -156,9 +179,44 @@ mod tests {
         (0..3).for_each(|_| record.put(|unit| unit.add(0, &[b"PING"])));
         let mut merger = Merger::new(2);
         merger.take(&record);
-        let mut count = 0;
-        while merger.pass(3, |_| count += 1) {}
-        assert_eq!((count, merger.next_number()), (2, 4));
-        assert!(merger.pass(4, |unit| assert_eq!(unit.effects().len(), 1)));
+        let bytes = |units: Taken<'_>| units.effects().map(|effect| effect.command.len()).sum::<usize>();
+        let len = b"*1\r\n$4\r\nPING\r\n".len();
+        assert!(merger.pass(2, |units| assert_eq!(bytes(units), len)) && !merger.pass(2, |_| {}));
+        assert!(merger.pass(4, |units| assert_eq!(bytes(units), 2 * len)));
+        assert_eq!(merger.next_number(), 5);
+    }
+
+    /// Units of the same form that follow each other are one, as far as no other one comes in between and they are not too
+    /// many.
+    #[test]
+    fn runs_are_passed_on_at_once() {
+        let record = Record::new(Arc::default());
+        let long = Arc::new(vec![b'x'; 5_000]);
+        let ping: &dyn Fn(&mut Unit) = &|unit| unit.add(0, &[b"PING"]);
+        let puts: [&dyn Fn(&mut Unit); 14] = [
+            ping,
+            &|unit| unit.add_encoded(0, b"*1\r\n$4\r\nPING\r\n"),
+            ping,
+            &|unit| (0..2).for_each(|_| ping(unit)),
+            ping,
+            &|unit| unit.add(1, &[b"PING"]),
+            &|unit| unit.annotate(1, &[b"PING"]),
+            &|unit| unit.add_passing(&[b"PING"]),
+            ping,
+            ping,
+            &|unit| unit.add_words(0, [super::super::Word::Shared(&long)].into_iter()),
+            ping,
+            &|unit| unit.add(0, &[&vec![b'x'; super::super::RUN_BYTES][..]]),
+            ping,
+        ];
+        puts.iter().for_each(|put| record.put(|unit| put(unit)));
+        let (mut merger, mut seen, mut before) = (Merger::new(2), Vec::new(), 1);
+        merger.take(&record);
+        while merger.pass(u64::MAX, |units| seen.push((units.effects().len(), 0))) {
+            let last = merger.next_number() - 1;
+            seen.last_mut().expect("one").1 = last - std::mem::replace(&mut before, last);
+        }
+        let expected = [(1, 3), (2, 1), (1, 1), (1, 1), (1, 1), (1, 1), (1, 2), (1, 1), (1, 1), (1, 2)];
+        assert_eq!(seen, expected);
     }
 }

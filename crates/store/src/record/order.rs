@@ -5,6 +5,9 @@
 //! units of the same key have their numbers in the order of the changes, and whoever sees a change finds that
 //! [`last`](Order::last) is its number or a higher one.
 //!
+//! Units that follow each other without one of another buffer in between, and have the same form, are joined: a *run* has
+//! one entry, one effect, and is passed on at once, or in parts where a limit lies within it.
+//!
 //! A cut sets a *barrier* while nobody changes anything: units behind it are not passed on until it is lifted.
 //!
 //! This file is independent of the store, and takes its primitives from its parent module, so that a test can run it
@@ -23,10 +26,16 @@ pub(super) struct Apart<T>(pub(super) T);
 /// The bytes of a buffer after which it is looked how many bytes wait.
 const LOOKS_EACH: usize = 1 << 20;
 
-/// The effects of several units, one after the other.
+/// The effects of several units, one after the other. An effect may be that of a run of units.
 pub(super) trait Effects: Default {
     /// Returns their number.
     fn count(&self) -> usize;
+
+    /// Makes the last two effects one, if they can be, and parted again.
+    fn join(&mut self) -> bool;
+
+    /// Returns where so many units of a run end in its effect, given where the first of them begins.
+    fn end_of(&self, effect: usize, begin: usize, units: u64) -> usize;
 
     /// Returns their length in bytes.
     fn bytes(&self) -> usize;
@@ -46,9 +55,22 @@ pub(super) struct Shared<E> {
 }
 
 pub(super) struct Buffer<E> {
-    /// For each unit, its number and the end of its effects.
-    pub(super) units: Vec<(u64, usize)>,
+    pub(super) runs: Vec<Run>,
     pub(super) effects: E,
+}
+
+/// A unit, or several with consecutive numbers and one effect.
+pub(super) struct Run {
+    pub(super) numbers: Range<u64>,
+    pub(super) effects: Range<usize>,
+}
+
+/// Units that are passed on.
+pub(super) struct Passed {
+    /// The places of their effects.
+    pub(super) effects: Range<usize>,
+    /// Their part of a run's effect, if it is not the whole.
+    pub(super) part: Option<Range<usize>>,
 }
 
 /// The numbers and the buffers.
@@ -65,7 +87,7 @@ impl<E: Effects> Order<E> {
     pub(super) fn new(buffers: usize) -> Order<E> {
         assert!(buffers.is_power_of_two());
         let buffer = |_| {
-            let buffer = ParkingMutex::new(Buffer { units: Vec::new(), effects: E::default() });
+            let buffer = ParkingMutex::new(Buffer { runs: Vec::new(), effects: E::default() });
             Apart(Shared { buffer, bytes: AtomicU64::new(0) })
         };
         Order {
@@ -100,14 +122,20 @@ impl<E: Effects> Order<E> {
         }
         let shared = &self.buffers[thread & (self.buffers.len() - 1)].0;
         let mut buffer = shared.buffer.lock();
-        let Buffer { units, effects } = &mut *buffer;
+        let Buffer { runs, effects } = &mut *buffer;
         let (before, bytes_before) = (effects.count(), effects.bytes());
         let undo = Undo(effects, before);
         add(undo.0);
         let (end, bytes) = (undo.0.count(), undo.0.bytes());
         std::mem::forget(undo);
         shared.bytes.store(bytes as u64, Ordering::Relaxed);
-        units.push((self.last.0.fetch_add(1, Ordering::SeqCst) + 1, end));
+        let number = self.last.0.fetch_add(1, Ordering::SeqCst) + 1;
+        match runs.last_mut() {
+            Some(run) if run.numbers.end == number && run.effects.len() == 1 && end == before + 1 && effects.join() => {
+                run.numbers.end += 1;
+            }
+            _ => runs.push(Run { numbers: number..number + 1, effects: before..end }),
+        }
         if bytes_before / LOOKS_EACH != bytes / LOOKS_EACH {
             look();
         }
@@ -146,9 +174,10 @@ pub(super) struct Merger<E> {
 /// The contents of a buffer.
 struct Chunk<E> {
     buffer: Buffer<E>,
-    /// The unit that comes next, and where its effects begin.
+    /// The run that comes next.
     at: usize,
-    effect: usize,
+    /// The position in its effect up to which units were passed on.
+    begin: usize,
 }
 
 impl<E: Effects> Merger<E> {
@@ -167,42 +196,52 @@ impl<E: Effects> Merger<E> {
         for (shared, taken) in order.buffers.iter().zip(&mut self.taken) {
             let buffer = {
                 let mut buffer = shared.0.buffer.lock();
-                if buffer.units.is_empty() {
+                if buffer.runs.is_empty() {
                     continue;
                 }
                 shared.0.bytes.store(0, Ordering::Relaxed);
-                let spare = self.spare.pop().unwrap_or(Buffer { units: Vec::new(), effects: E::default() });
+                let spare = self.spare.pop().unwrap_or(Buffer { runs: Vec::new(), effects: E::default() });
                 std::mem::replace(&mut *buffer, spare)
             };
-            taken.push_back(Chunk { buffer, at: 0, effect: 0 });
+            taken.push_back(Chunk { buffer, at: 0, begin: 0 });
         }
         // Read after the units were taken: a unit behind a cut was put after the barrier was set.
         order.barrier.load(Ordering::SeqCst)
     }
 
-    /// Calls `use_unit` with the next unit, if it was taken and its number is at most `until`: with effects, and the place
-    /// of its own among them. Returns whether it was.
-    pub(super) fn pass(&mut self, until: u64, use_unit: impl FnOnce(&E, Range<usize>)) -> bool {
+    /// Calls `use_units` with the next unit, or several, if it was taken and its number is at most `until`: with effects, and
+    /// which of these are passed on. Returns whether it was.
+    pub(super) fn pass(&mut self, until: u64, use_units: impl FnOnce(&E, Passed)) -> bool {
         if self.next > until {
             return false;
         }
-        let is_next =
-            |taken: &VecDeque<Chunk<E>>| taken.front().is_some_and(|chunk| chunk.buffer.units[chunk.at].0 == self.next);
+        let is_next = |taken: &VecDeque<Chunk<E>>| {
+            taken.front().is_some_and(|chunk| chunk.buffer.runs[chunk.at].numbers.start == self.next)
+        };
         if !is_next(&self.taken[self.from]) {
             let Some(from) = self.taken.iter().position(is_next) else { return false };
             self.from = from;
         }
         let taken = &mut self.taken[self.from];
-        let Some(chunk) = taken.front_mut() else { return false };
-        let end = chunk.buffer.units[chunk.at].1;
-        use_unit(&chunk.buffer.effects, chunk.effect..end);
-        (chunk.at, chunk.effect) = (chunk.at + 1, end);
-        self.next += 1;
-        if chunk.at == chunk.buffer.units.len()
+        let Some(Chunk { buffer: Buffer { runs, effects }, at, begin }) = taken.front_mut() else { return false };
+        let run = &mut runs[*at];
+        let Range { start, end } = run.numbers;
+        let of_run = run.effects.clone();
+        if until < end - 1 {
+            // Only what a limit lies in is parted.
+            let part_end = effects.end_of(of_run.start, *begin, until + 1 - start);
+            use_units(effects, Passed { part: Some(*begin..part_end), effects: of_run });
+            (*begin, run.numbers.start, self.next) = (part_end, until + 1, until + 1);
+            return true;
+        }
+        let part = if *begin > 0 { Some(*begin..usize::MAX) } else { None };
+        use_units(effects, Passed { part, effects: of_run });
+        (*at, *begin, self.next) = (*at + 1, 0, end);
+        if *at == runs.len()
             && let Some(Chunk { mut buffer, .. }) = taken.pop_front()
             && self.spare.len() < self.taken.len()
         {
-            buffer.units.clear();
+            buffer.runs.clear();
             buffer.effects.clear();
             self.spare.push(buffer);
         }

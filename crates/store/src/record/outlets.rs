@@ -183,12 +183,19 @@ impl Outlets {
         let mut is_some = false;
         while has_room(file) {
             let number = merger.next_number();
-            let has_passed = merger.pass(until, |unit| {
+            let mut file = file.as_mut();
+            let mut stream = stream.as_mut();
+            // As far as all units go to the same outlets.
+            let borders =
+                [file.as_ref().map(|file| file.first), file.as_ref().and_then(|file| file.last.checked_add(1))];
+            let borders = borders.into_iter().chain([stream.as_ref().map(|stream| stream.first)]).flatten();
+            let until = borders.filter(|border| *border > number).map(|border| border - 1).fold(until, u64::min);
+            let has_passed = merger.pass(until, |units| {
                 if let Some(file) = file.as_mut().filter(|file| (file.first..=file.last).contains(&number)) {
-                    file.encoder.unit(unit.effects());
+                    file.encoder.unit(units.effects());
                 }
                 if let Some(stream) = stream.as_mut().filter(|stream| number >= stream.first) {
-                    stream.unit(unit.effects());
+                    stream.unit(units.effects());
                     if stream.encoder.out.len() >= STREAMED_EACH {
                         stream.flush(&self.replication);
                     }

@@ -399,7 +399,9 @@ impl Connection {
             };
             let other;
             let request = &input[*start..];
+            let mut short = &request[..0];
             let (consumed, args) = if let Some((consumed, count)) = parser.plain(request, &limits, &mut plain) {
+                short = &request[..consumed];
                 (consumed, &plain[..count])
             } else {
                 let consumed = match parser.parse(request, &limits) {
@@ -428,7 +430,7 @@ impl Connection {
                 query_free: input.capacity() - input.len(),
                 reply_room: output.capacity(),
             };
-            let outcome = self.context(options, None, buffers).execute(args, output);
+            let outcome = self.context(options, None, short, buffers).execute(args, output);
             if let Outcome::Done = outcome
                 && self.goes_straight_on(output)
             {
@@ -452,9 +454,11 @@ impl Connection {
         &'c mut self,
         options: &'c Arc<ServerOptions>,
         received: Option<&'c Received>,
+        request: &'c [u8],
         buffers: Buffers,
     ) -> Context<'c> {
-        Context { worker: &self.worker, options, session: &mut self.session, client: &self.client, received, buffers }
+        let (worker, session, client) = (&self.worker, &mut self.session, &self.client);
+        Context { worker, options, session, client, received, request, buffers }
     }
 
     /// Runs the request that was just read, which is long. The bytes after it continue in a new buffer if the store
@@ -464,7 +468,7 @@ impl Connection {
         let Workspace { input, start, parser, output, waits, .. } = workspace;
         let received = Arc::new(std::mem::take(input));
         let outcome =
-            self.context(options, Some(&received), buffers).execute(&parser.args(&received[*start..]), output);
+            self.context(options, Some(&received), &[], buffers).execute(&parser.args(&received[*start..]), output);
         if !matches!(outcome, Outcome::Paused { .. } | Outcome::Again(_)) {
             *start += consumed;
         }
@@ -633,7 +637,7 @@ impl Connection {
             if self.client.is_killed() || self.exceeds(&workspace.output, options) {
                 return Poll::Ready(false);
             }
-            let mut context = self.context(options, None, Buffers::default());
+            let mut context = self.context(options, None, &[], Buffers::default());
             let polled = multi::poll(&mut exec, cx.waker(), &mut context, &mut workspace.output).map(|()| true);
             workspace.count(&self.worker.server.store.0.memory);
             polled

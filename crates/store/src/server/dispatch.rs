@@ -445,6 +445,8 @@ pub(super) struct Context<'a> {
     pub client: &'a Arc<Client>,
     /// The buffer that contains the words, for a long request.
     pub received: Option<&'a Received>,
+    /// The bytes of a short request; empty if it is another.
+    pub request: &'a [u8],
     pub buffers: Buffers,
 }
 
@@ -743,7 +745,8 @@ impl Context<'_> {
         };
         let inner = &self.worker.server.store.0;
         let (db, client, received) = (self.session.db, self.client.id, self.received);
-        let origin = Origin { db, client, received, began, behalf: self.session.behalf, guard };
+        let request = self.request;
+        let origin = Origin { db, client, received, request, began, behalf: self.session.behalf, guard };
         let form = ReplyForm::Wire(self.session.protocol);
         inner.start_here(inner, spec, args, origin, form, out)
     }

@@ -291,6 +291,7 @@ impl Inner {
             blocks,
             of_script: false,
             behalf: command.behalf,
+            request: &[],
         };
         let mut ready = VecDeque::new();
         let (mut blocked, mut is_long) = (false, false);

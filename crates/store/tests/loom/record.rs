@@ -1,14 +1,13 @@
 //! The order of the record: what is merged leads to what the keys have, whoever was first, at each cut, after a flush and
 //! after a panic. Each model is checked with mistakes, too, which the checker must find.
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use loom::sync::atomic::Ordering;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use crate::order::{Effects, Merger, Order};
+use crate::order::{Effects, Merger, Order, Passed, Run};
 use crate::turnstile::Turnstile;
 use crate::{check, check_wrong, enter};
 
@@ -19,12 +18,26 @@ enum Change {
     Flush,
 }
 
+/// Effects, each of one unit or of a run.
 #[derive(Default)]
-struct Changes(Vec<Change>);
+struct Changes(Vec<Vec<Change>>);
 
 impl Effects for Changes {
     fn count(&self) -> usize {
         self.0.len()
+    }
+
+    fn join(&mut self) -> bool {
+        if let [.., before, last] = &mut self.0[..] {
+            before.append(last);
+            self.0.pop();
+            return true;
+        }
+        false
+    }
+
+    fn end_of(&self, _: usize, begin: usize, units: u64) -> usize {
+        begin + units as usize
     }
 
     fn bytes(&self) -> usize {
@@ -80,11 +93,11 @@ impl Store {
         if self.mistake == Mistake::EarlyNumber {
             let number = self.order.last.0.fetch_add(1, Ordering::SeqCst) + 1;
             let mut buffer = self.order.buffers[thread % self.buffers].0.buffer.lock();
-            buffer.effects.0.push(change);
+            buffer.effects.0.push(vec![change]);
             let end = buffer.effects.0.len();
-            return buffer.units.push((number, end));
+            return buffer.runs.push(Run { numbers: number..number + 1, effects: end - 1..end });
         }
-        self.order.put(thread, |changes| changes.0.push(change), || {});
+        self.order.put(thread, |changes| changes.0.push(vec![change]), || {});
     }
 
     /// A command that changes a key.
@@ -151,7 +164,12 @@ impl Writer {
         let barrier = self.merger.take(&store.order);
         let until = until.min(if store.mistake == Mistake::EarlyBarrier { early } else { barrier });
         let Writer { merger, files, file } = self;
-        while merger.pass(until, |changes, unit: Range<usize>| files[*file].extend(&changes.0[unit])) {}
+        while merger.pass(until, |changes, Passed { effects, part }| {
+            for effect in &changes.0[effects] {
+                let part = part.clone().unwrap_or(0..effect.len());
+                files[*file].extend(&effect[part.start..part.end.min(effect.len())]);
+            }
+        }) {}
     }
 
     /// Begins the next file behind a unit.
@@ -217,7 +235,7 @@ fn panics(mistake: Mistake) -> impl Fn() + Sync + Send + 'static {
                 let mut values = store.keys[0].lock().expect("it is caught");
                 let half_put = catch_unwind(AssertUnwindSafe(|| {
                     let half = |changes: &mut Changes| {
-                        changes.0.push(Change::Flush);
+                        changes.0.push(vec![Change::Flush]);
                         resume_unwind(Box::new(()));
                     };
                     store.order.put(0, half, || {});
