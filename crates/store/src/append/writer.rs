@@ -45,26 +45,29 @@ pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writ
     let _gone = Gone(appender);
     loop {
         let fsync = appender.options().fsync;
-        let (pause, has_failed, expected) = {
+        let (pause, has_failed, has_written, expected) = {
             let mut writer = writer.lock();
             if writer.is_stopped {
                 return;
             }
-            let before = writer.synced;
+            let (synced, written) = (writer.synced, writer.written);
             writer.cycle(appender, parts);
             // Whoever waited for this sync may send as much again, behind what has come meanwhile.
-            let expected = appender.record().last() + (writer.synced - before);
+            let expected = appender.record().last() + (writer.synced - synced);
             let pause = match (fsync, writer.is_behind()) {
                 // Until a failed write is tried again.
                 _ if writer.failed_at.is_some() => Some(SECOND),
                 (Fsync::EverySecond, true) => Some(SECOND.saturating_sub(writer.synced_at.elapsed())),
                 _ => None,
             };
-            (pause, writer.failed_at.is_some(), expected)
+            (pause, writer.failed_at.is_some(), writer.written != written, expected)
         };
-        appender.record().sleep(pause, !has_failed);
-        if has_failed || appender.record().waiting() == 0 {
-            continue;
+        // While changes keep coming that nobody waits for, it sleeps once a time, and nobody has to wake it.
+        if has_failed || !has_written || fsync == Fsync::Always {
+            appender.record().sleep(pause, !has_failed);
+            if has_failed || appender.record().waiting() == 0 {
+                continue;
+            }
         }
         match fsync {
             Fsync::Always => gather(appender, expected),

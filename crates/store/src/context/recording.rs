@@ -13,10 +13,10 @@ use std::sync::Arc;
 use sluicegate_data::rdb;
 use sluicegate_data::rdb::encode::{Compression, Form, Out, Times, sealed};
 use sluicegate_data::value::Value;
+use sluicegate_wire::resp::CommandParser;
 use smallvec::SmallVec;
 
 use super::Ctx;
-use crate::aof::write::is_encoded;
 use crate::effect::Effect;
 use crate::record::{For, Records, Unit, Word};
 
@@ -87,8 +87,11 @@ impl Ctx<'_> {
 
     /// Adds the command itself.
     fn add_words_to(&self, unit: &mut Unit) {
-        match is_encoded(self.request, self.words) {
-            true => unit.add_encoded(self.db, self.request),
+        match CommandParser::is_exact(self.request, self.words) {
+            true => {
+                debug_assert!(self.words.iter().all(|word| self.request.as_ptr_range().contains(&word.as_ptr())));
+                unit.add_encoded(self.db, self.request);
+            }
             false => self.add_to(unit, self.db, self.words),
         }
     }

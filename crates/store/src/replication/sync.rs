@@ -29,7 +29,7 @@ const SENT_EACH: usize = 256 << 10;
 /// The time for which the thread of the stream gathers changes, if nobody waits for replicas, and that if there were more
 /// than `MANY` units the last time: each time costs a packet and two threads that wake up.
 const GATHERED: Duration = Duration::from_micros(500);
-const GATHERED_OF_MANY: Duration = Duration::from_millis(1);
+const GATHERED_OF_MANY: Duration = Duration::from_millis(2);
 const MANY: u64 = 16;
 
 impl Inner {
@@ -80,7 +80,10 @@ impl Inner {
             let mut last = record.last();
             while outlets.is_streaming() {
                 let before = std::mem::replace(&mut last, outlets.stream());
-                record.sleep_as_streamer();
+                // While changes keep coming, it sleeps once a time, and nobody has to wake it.
+                if last == before {
+                    record.sleep_as_streamer();
+                }
                 if !replication.waiting.is_awaited() {
                     std::thread::sleep(if last > before + MANY { GATHERED_OF_MANY } else { GATHERED });
                 }

@@ -177,6 +177,24 @@ impl CommandParser {
         Some((buf.len() - rest.len(), count))
     }
 
+    /// Returns whether a request that [`plain`](Self::plain) has read is what every client writes for these arguments: the
+    /// bytes where its lines and its arguments should end, which are not looked at otherwise, are ends of lines.
+    #[inline]
+    pub fn is_exact(request: &[u8], args: &[&[u8]]) -> bool {
+        let (mut at, mut is_exact) = (4, request.get(3) == Some(&b'\n'));
+        for arg in args {
+            let head = match arg.len() {
+                0..10 => 4,
+                10..100 => 5,
+                _ => 6,
+            };
+            let Some(end) = request.get(at + head + arg.len()..at + head + arg.len() + 2) else { return false };
+            is_exact &= request[at + head - 1] == b'\n' && *end == *b"\r\n";
+            at += head + arg.len() + 2;
+        }
+        is_exact
+    }
+
     /// Returns the arguments of the request that was just completed, the command's name first.
     pub fn args<'a>(&'a self, buf: &'a [u8]) -> SmallVec<[&'a [u8]; 8]> {
         let from = if self.is_inline { &self.inline[..] } else { buf };
@@ -509,7 +527,12 @@ fn run(
             let status = parser.parse(buf, limits);
             if let Some((consumed, count)) = plain {
                 assert_eq!(status, CommandStatus::Complete { consumed });
-                assert_eq!(args[..count], parser.args(buf)[..]);
+                let args = &args[..count];
+                assert_eq!(args[..], parser.args(buf)[..]);
+                let words =
+                    args.iter().flat_map(|arg| [format!("${}\r\n", arg.len()).as_bytes(), arg, b"\r\n"].concat());
+                let exact: Vec<u8> = format!("*{count}\r\n").into_bytes().into_iter().chain(words).collect();
+                assert_eq!(CommandParser::is_exact(&buf[..consumed], args), exact == buf[..consumed]);
             }
             match status {
                 CommandStatus::Complete { consumed } => {
@@ -567,6 +590,23 @@ mod tests {
         let mut parser = CommandParser::new();
         let _ = parser.parse(b"*1\r\n$4\r\n", &CommandLimits::default());
         assert!(plain_of(&parser, "*1\r\n$4\r\nPING\r\n").is_none(), "it is being read");
+    }
+
+    #[test]
+    fn a_request_is_exact_if_its_lines_end() {
+        let parser = CommandParser::new();
+        let lens = [1, 0, 9, 10, 99, 100, 999];
+        let mut text = format!("*{}\r\n", lens.len());
+        lens.iter().for_each(|len| text += &format!("${len}\r\n{}\r\n", "x".repeat(*len)));
+        for at in 0..text.len() {
+            let mut other = text.clone().into_bytes();
+            other[at] = b'x';
+            let mut args = Default::default();
+            if let Some((consumed, count)) = parser.plain(&other, &CommandLimits::default(), &mut args) {
+                let is_exact = CommandParser::is_exact(&other[..consumed], &args[..count]);
+                assert_eq!(is_exact, text.as_bytes()[at] == b'x', "{at}");
+            }
+        }
     }
 
     #[test]
