@@ -48,7 +48,7 @@ pub struct Ctx<'p> {
     pub(crate) pass: &'p Pass<'p>,
     /// The command's words, the name first.
     pub(crate) words: &'p [&'p [u8]],
-    /// The request that the words are of, if it is a short one; otherwise empty.
+    /// The bytes from the start of the request on that the words are of; empty if they are not known.
     pub(crate) request: &'p [u8],
     /// The caller's database.
     pub(crate) db: u32,

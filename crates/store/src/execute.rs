@@ -50,7 +50,7 @@ pub(crate) struct Origin<'r> {
     pub(crate) client: u64,
     /// The buffer that contains the words, for a long request of a client.
     pub(crate) received: Option<&'r Received>,
-    /// The bytes of a short request of a client.
+    /// The bytes from the start of a client's request on, if they are known.
     pub(crate) request: &'r [u8],
     /// The start of the command, if known.
     pub(crate) began: Option<Instant>,
@@ -111,7 +111,7 @@ pub(crate) struct Who<'w> {
     pub(crate) of_script: bool,
     /// On whose behalf it runs.
     pub(crate) behalf: Behalf,
-    /// The bytes of a short request, from which its words are.
+    /// The bytes from the start of its request on, if they are known.
     pub(crate) request: &'w [u8],
 }
 

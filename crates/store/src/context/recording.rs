@@ -87,12 +87,12 @@ impl Ctx<'_> {
 
     /// Adds the command itself.
     fn add_words_to(&self, unit: &mut Unit) {
-        match CommandParser::is_exact(self.request, self.words) {
-            true => {
+        match CommandParser::exact_len(self.request, self.words) {
+            Some(len) => {
                 debug_assert!(self.words.iter().all(|word| self.request.as_ptr_range().contains(&word.as_ptr())));
-                unit.add_encoded(self.db, self.request);
+                unit.add_encoded(self.db, &self.request[..len]);
             }
-            false => self.add_to(unit, self.db, self.words),
+            None => self.add_to(unit, self.db, self.words),
         }
     }
 

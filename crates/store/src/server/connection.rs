@@ -399,9 +399,7 @@ impl Connection {
             };
             let other;
             let request = &input[*start..];
-            let mut short = &request[..0];
             let (consumed, args) = if let Some((consumed, count)) = parser.plain(request, &limits, &mut plain) {
-                short = &request[..consumed];
                 (consumed, &plain[..count])
             } else {
                 let consumed = match parser.parse(request, &limits) {
@@ -430,7 +428,7 @@ impl Connection {
                 query_free: input.capacity() - input.len(),
                 reply_room: output.capacity(),
             };
-            let outcome = self.context(options, None, short, buffers).execute(args, output);
+            let outcome = self.context(options, None, request, buffers).execute(args, output);
             if let Outcome::Done = outcome
                 && self.goes_straight_on(output)
             {

@@ -445,7 +445,7 @@ pub(super) struct Context<'a> {
     pub client: &'a Arc<Client>,
     /// The buffer that contains the words, for a long request.
     pub received: Option<&'a Received>,
-    /// The bytes of a short request; empty if it is another.
+    /// The bytes from the start of a request on; empty if it is a long one.
     pub request: &'a [u8],
     pub buffers: Buffers,
 }

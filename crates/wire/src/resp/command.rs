@@ -177,22 +177,36 @@ impl CommandParser {
         Some((buf.len() - rest.len(), count))
     }
 
-    /// Returns whether a request that [`plain`](Self::plain) has read is what every client writes for these arguments: the
-    /// bytes where its lines and its arguments should end, which are not looked at otherwise, are ends of lines.
+    /// Returns the length of the request at the start of a buffer, in which few short arguments were found, if it is what
+    /// every client writes for them. The parser is content with less: it does not look at all ends of lines.
     #[inline]
-    pub fn is_exact(request: &[u8], args: &[&[u8]]) -> bool {
-        let (mut at, mut is_exact) = (4, request.get(3) == Some(&b'\n'));
-        for arg in args {
-            let head = match arg.len() {
-                0..10 => 4,
-                10..100 => 5,
-                _ => 6,
-            };
-            let Some(end) = request.get(at + head + arg.len()..at + head + arg.len() + 2) else { return false };
-            is_exact &= request[at + head - 1] == b'\n' && *end == *b"\r\n";
-            at += head + arg.len() + 2;
+    pub fn exact_len(buf: &[u8], args: &[&[u8]]) -> Option<usize> {
+        // Compared as one word.
+        #[inline(always)]
+        fn without<const N: usize>(bytes: &mut &[u8], start: [u8; N]) -> Option<()> {
+            let (head, rest) = bytes.split_first_chunk()?;
+            (*head == start).then(|| *bytes = rest)
         }
-        is_exact
+        let digit = |number: usize| b'0' + number as u8;
+        let (head, mut rest) = buf.split_first_chunk()?;
+        if args.len() > 9 || *head != [b'*', digit(args.len()), b'\r', b'\n'] {
+            return None;
+        }
+        for arg in args {
+            let len = arg.len();
+            match len {
+                0..10 => without(&mut rest, [b'$', digit(len), b'\r', b'\n'])?,
+                10..100 => without(&mut rest, [b'$', digit(len / 10), digit(len % 10), b'\r', b'\n'])?,
+                100..1000 => {
+                    let digits = [digit(len / 100), digit(len / 10 % 10), digit(len % 10)];
+                    without(&mut rest, [b'$', digits[0], digits[1], digits[2], b'\r', b'\n'])?;
+                }
+                _ => return None,
+            }
+            rest = rest.get(len..)?;
+            without(&mut rest, *b"\r\n")?;
+        }
+        Some(buf.len() - rest.len())
     }
 
     /// Returns the arguments of the request that was just completed, the command's name first.
@@ -532,7 +546,8 @@ fn run(
                 let words =
                     args.iter().flat_map(|arg| [format!("${}\r\n", arg.len()).as_bytes(), arg, b"\r\n"].concat());
                 let exact: Vec<u8> = format!("*{count}\r\n").into_bytes().into_iter().chain(words).collect();
-                assert_eq!(CommandParser::is_exact(&buf[..consumed], args), exact == buf[..consumed]);
+                let is_exact = exact == buf[..consumed];
+                assert_eq!(CommandParser::exact_len(buf, args), is_exact.then_some(consumed));
             }
             match status {
                 CommandStatus::Complete { consumed } => {
@@ -603,10 +618,15 @@ mod tests {
             other[at] = b'x';
             let mut args = Default::default();
             if let Some((consumed, count)) = parser.plain(&other, &CommandLimits::default(), &mut args) {
-                let is_exact = CommandParser::is_exact(&other[..consumed], &args[..count]);
-                assert_eq!(is_exact, text.as_bytes()[at] == b'x', "{at}");
+                let is_exact = text.as_bytes()[at] == b'x';
+                assert_eq!(CommandParser::exact_len(&other, &args[..count]), is_exact.then_some(consumed), "{at}");
             }
         }
+        let long = [&b"x"[..]; 10];
+        let text = format!("*10\r\n{}", "$1\r\nx\r\n".repeat(10));
+        assert_eq!(CommandParser::exact_len(text.as_bytes(), &long), None);
+        assert_eq!(CommandParser::exact_len(b"PING\r\n", &[b"PING"]), None);
+        assert_eq!(CommandParser::exact_len(b"", &[b"PING"]), None);
     }
 
     #[test]
