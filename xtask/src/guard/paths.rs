@@ -212,11 +212,8 @@ impl Measurement {
             Work::Proxied(rules) => self.proxied(rules),
             Work::Tcp => self.tcp(),
             Work::Body => self.body(),
-            Work::Command(command, reply) => self.commands(command, reply, ""),
-            Work::Recorded(command, reply) => {
-                let parameters = format!("    dir {}\n    appendonly yes\n", self.folder.display());
-                self.commands(command, reply, &parameters)
-            }
+            Work::Command(command, reply) => self.commands(command, reply, false),
+            Work::Recorded(command, reply) => self.commands(command, reply, true),
             Work::Evalsha(script, words) => self.scripts(script, words),
         }
         .map(Some)
@@ -341,14 +338,19 @@ impl Measurement {
     }
 
     /// Instructions of the worker per command of a pipeline.
-    fn commands(&self, command: fn(u64) -> Vec<u8>, reply: usize, parameters: &str) -> Result<u64, String> {
+    fn commands(&self, command: fn(u64) -> Vec<u8>, reply: usize, has_file: bool) -> Result<u64, String> {
         let configuration = |port| {
             // What the last run has left would be loaded.
             let _ = std::fs::remove_dir_all(self.folder.join("appendonlydir"));
-            store_alone(port) + parameters
+            format!("{}    dir {}\n", store_alone(port), self.folder.display())
         };
         self.serve(REPETITIONS, configuration, |running, count| {
             let mut stream = running.connect()?;
+            if has_file {
+                // Later than the worker starts, which is the first thread so.
+                running.send(&mut stream, &self::command(&["CONFIG", "SET", "appendonly", "yes"]))?;
+                answer(&mut stream, b"+OK")?;
+            }
             let mut pipeline = |command: fn(u64) -> Vec<u8>, reply: usize, first: u64| {
                 let commands: Vec<u8> = (first..first + PIPELINE).flat_map(|number| command(number % KEYS)).collect();
                 running.send(&mut stream, &commands)?;
