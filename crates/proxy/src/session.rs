@@ -59,7 +59,7 @@ impl Session {
         let client = Client::new(place.number(), slots.listener().clone(), socket.fd().as_raw_fd(), ends);
         let front = Held::new(h1::Front::new(socket));
         let session = Session { front, client: Rc::new(client), place, slots, switched: None };
-        session.trace(Source::Session, (&["sess_new"], STATE), "new session");
+        session.trace(Source::Session, (&["sess_new"], STATE), || "new session".to_owned());
         Ok(session)
     }
 
@@ -74,18 +74,18 @@ impl Session {
         }
         let front = Held::new(front);
         let session = Session { front, client: Rc::new(client), place, slots, switched: None };
-        session.trace(Source::Session, (&["sess_new"], STATE), "new session");
+        session.trace(Source::Session, (&["sess_new"], STATE), || "new session".to_owned());
         session
     }
 
     /// Reports an event of the session, or of its connection, to the traces of the process.
-    fn trace(&self, source: Source, events: Events, text: &str) {
+    fn trace(&self, source: Source, events: Events, text: impl FnOnce() -> String) {
         let worker = self.worker();
         if worker.running.logger.is_traced(source) {
             let (frontend, session) = (Some(&*self.frontend().config.name), Some(self.place()));
             let listener = Some(self.listener().id);
             let subject = Subject { worker: worker.index, frontend, listener, session, ..Subject::default() };
-            worker.running.logger.trace(source, events, &subject, |_| text.to_owned());
+            worker.running.logger.trace(source, events, &subject, |_| text());
         }
     }
 
@@ -193,7 +193,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.trace(Source::Session, (&["sess_end"], STATE), "releasing session");
+        self.trace(Source::Session, (&["sess_end"], STATE), || "releasing session".to_owned());
         self.forget_own();
         if let Some(mut front) = self.front.take() {
             front.give_back(&self.place.worker().buffers, true);

@@ -21,10 +21,14 @@ pub(crate) const OUTPUTS: [(&str, &str); 2] =
 /// The sources that report events, by their place in [`TRACE_SOURCES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    H2 = 1,
+    Ssl,
+    H2,
     H1,
-    Stream = 4,
-    Check = 7,
+    Fcgi,
+    Stream,
+    Spop,
+    Peers,
+    Check,
     Session = 10,
 }
 
@@ -197,8 +201,10 @@ mod tests {
 
     #[test]
     fn sources_have_their_places() {
-        use Source::{Check, H1, H2, Session, Stream};
-        for (source, name) in [(H2, "h2"), (H1, "h1"), (Stream, "stream"), (Check, "check"), (Session, "session")] {
+        use Source::{Check, Fcgi, H1, H2, Peers, Session, Spop, Ssl, Stream};
+        let first = [(Ssl, "ssl"), (H2, "h2"), (H1, "h1"), (Fcgi, "fcgi"), (Stream, "stream")];
+        let rest = [(Spop, "spop"), (Peers, "peers"), (Check, "check"), (Session, "session")];
+        for (source, name) in first.into_iter().chain(rest) {
             assert_eq!(TRACE_SOURCES[source as usize].name, name);
         }
     }

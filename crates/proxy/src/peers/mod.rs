@@ -26,6 +26,7 @@ mod session;
 pub(crate) mod show;
 mod state;
 mod stop;
+mod traced;
 
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;

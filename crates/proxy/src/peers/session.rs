@@ -12,7 +12,7 @@ use sluicegate_wire::peers::{self as wire, Fault};
 use tokio::sync::Notify;
 
 use super::state::{self, Link, of_peer};
-use super::{HANDSHAKE, Section};
+use super::{HANDSHAKE, Section, traced};
 use crate::log::Logger;
 use crate::process::{Phase, Process};
 
@@ -66,7 +66,7 @@ impl From<wire::Malformed> for End {
 pub(super) struct Connection {
     pub(super) section: Arc<Section>,
     pub(super) index: usize,
-    number: u64,
+    pub(super) number: u64,
     kick: Arc<Notify>,
     /// Counts while the handshake has succeeded.
     counted: Option<Counted>,
@@ -319,6 +319,7 @@ async fn converse(
     connection.section.state.kick.notify_one();
     let mut out = Outgoing { bytes: out, written: 0 };
     let end = exchange(connection, settings, &mut socket, &mut input, &mut out).await;
+    traced::ended(connection, settings, end);
     if let End::Fault(fault) = end {
         if connection.is_current() {
             connection.section.state.inner.lock().peers[connection.index].protocol_errors += 1;
@@ -350,6 +351,7 @@ async fn exchange(
         while messages < settings.at_once {
             match wire::read(&input[at..], settings.message_max) {
                 Ok(Some((message, length))) => {
+                    traced::received(connection, settings, &message);
                     if let Err(end) = super::receive::message(connection, settings, &message, &mut scratch) {
                         return end;
                     }
@@ -369,6 +371,7 @@ async fn exchange(
             out.bytes.clear();
             out.written = 0;
             is_more |= super::send::messages(connection, settings, &mut out.bytes, &mut scratch);
+            traced::sent(connection, settings, &out.bytes);
         }
         while out.written < out.bytes.len() {
             match socket.try_write(&out.bytes[out.written..]) {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use sluicegate_wire::spop::Messages;
 
-use super::assign::{Assignment, ServerFailure};
+use super::assign::Assignment;
+use super::failure::ServerFailure;
 use super::idle::Keeper;
 use super::queue::Priority;
 use super::tls::Names;

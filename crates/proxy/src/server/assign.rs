@@ -18,8 +18,10 @@ use sluicegate_config::model::{self, HttpReuse, Mode, Proto, WebSockets};
 use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 
+use super::app::App;
 use super::connection::{Lease, Link, ServerConnection, connect, keepalive, reuse_policy, say};
-use super::fcgi::{App, Connections as AppConnections, Opened as AppOpened};
+use super::failure::ServerFailure;
+use super::fcgi::{Connections as AppConnections, Opened as AppOpened};
 use super::h2::attached::label_of;
 use super::h2::{Connections, Opened, Wanted};
 use super::header::{Headers, Made};
@@ -32,58 +34,19 @@ use super::shared::BackendShared;
 use super::sockets::{self, ClientNamespace};
 use super::spop::{Connections as AgentConnections, Opened as AgentOpened};
 use super::tls::{Names, secure as secure_connection};
+use super::traced;
 use super::{Observed, idle, observe, shed_idle, source};
 use crate::balance::{Load, Pick, Wish};
 use crate::counters::Counters;
 use crate::proxied::{ServerTlsError, count_handshake};
 use crate::running::{ProxyRun, Running};
 use crate::spoe::Engine;
-use crate::stream::{Endings, LogRecord, Reached, StreamContext};
+use crate::stream::{LogRecord, Reached, StreamContext};
 use crate::tls::TlsTotals;
 use crate::worker::Worker;
 
 /// The pause before the same server is tried again.
 const TURN_AROUND: Duration = Duration::from_secs(1);
-
-/// The reason why there is no server connection. The response is a 503, unless the server redirects; the log's
-/// termination state differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerFailure {
-    /// No server is usable (`SC`, `<NOSRV>`).
-    NoServer,
-    /// `timeout queue` (`sQ`).
-    QueueTimeout,
-    /// The server's queue has reached `maxqueue` (`SQ`).
-    QueueFull,
-    /// The server refused, after all retries (`SC`).
-    Refused,
-    /// `timeout connect`, after all retries (`sC`).
-    ConnectTimeout,
-    /// This machine has no descriptor, port or memory left (`RC`).
-    Resource,
-    /// None: the server redirects the request to another place (`redir`, `LC`).
-    Redirected,
-}
-
-impl ServerFailure {
-    /// Returns the status of the error page.
-    pub fn status(self) -> u16 {
-        if self == ServerFailure::Redirected { 302 } else { 503 }
-    }
-
-    /// Returns the termination state for the log.
-    pub fn ending(self) -> Endings {
-        let (who, phase) = match self {
-            ServerFailure::NoServer | ServerFailure::Refused => (b'S', b'C'),
-            ServerFailure::QueueTimeout => (b's', b'Q'),
-            ServerFailure::QueueFull => (b'S', b'Q'),
-            ServerFailure::ConnectTimeout => (b's', b'C'),
-            ServerFailure::Resource => (b'R', b'C'),
-            ServerFailure::Redirected => (b'L', b'C'),
-        };
-        Endings { who, phase }
-    }
-}
 
 /// Chooses a server of `backend`, waits for its slot if necessary, and connects or takes an idle connection.
 ///
@@ -794,6 +757,9 @@ impl Assignment<'_> {
             };
             let is_resumed = socket.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.resumed);
             self.count(server, |counters| count_handshake(counters, secured.as_ref().map(|_| is_resumed)));
+            if let Some((running, _)) = self.observer {
+                traced::handshake(&running.logger, self.worker, server, secured.as_ref().err());
+            }
             secured.map_err(|failure| ConnectError::Tls(ServerTlsError::of_handshake(failure, &socket, connector)))?;
         }
         Ok((socket, open))

@@ -24,12 +24,15 @@ use sluicegate_config::model::{FcgiApp, HttpReuse};
 use sluicegate_transport::{Buffer, BufferPool, Socket, Timer};
 use sluicegate_wire::fcgi::{self, EndRequest, HEADER, Header, Kind};
 
+use super::app::App;
 use super::by_server::{ByServer, key_of};
 use super::h2::{Wanted, poll_fill};
 use super::idle::Open;
 use super::opening::{Openings, Part, Sought};
 use super::pooled::{Pooled, take_place, write_output};
 use super::run::ServerRun;
+use super::traced::Trace;
+use crate::log::{Logger, Source};
 
 /// The bytes of the output from which on requests wait.
 const OUTPUT_MAX: usize = 64 << 10;
@@ -42,29 +45,6 @@ const OWN_IDLE: Duration = Duration::from_secs(5);
 
 /// The time in which an application has to read what remains to be written when no request is left.
 const FLUSH_TIME: Duration = Duration::from_secs(5);
-
-/// Receives messages of an application.
-type Log = Box<dyn Fn(&[u8]) + Send + Sync>;
-
-/// The application of a backend.
-pub(crate) struct App {
-    pub(crate) config: Arc<FcgiApp>,
-    /// Logs a message of the application.
-    log: Log,
-}
-
-impl App {
-    /// Returns the application of a section, with what logs its messages.
-    pub(crate) fn new(config: Arc<FcgiApp>, log: Log) -> App {
-        App { config, log }
-    }
-
-    /// Logs a message of the application.
-    pub(crate) fn log(&self, message: &[u8]) {
-        let end = message.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r' | 0)).map_or(0, |last| last + 1);
-        (self.log)(&message[..end]);
-    }
-}
 
 /// A request as the connection sees it.
 #[derive(Debug, Default)]
@@ -127,6 +107,8 @@ pub(crate) struct State {
     session: Option<u32>,
     idle_since: Option<Instant>,
     task: Option<Waker>,
+    /// `None` for a connection of a test.
+    trace: Option<Trace>,
 }
 
 impl State {
@@ -155,6 +137,14 @@ impl State {
             session: None,
             idle_since: None,
             task: None,
+            trace: None,
+        }
+    }
+
+    /// Reports a record to the traces of the process.
+    fn trace(&self, events: &'static [&'static str], text: &str, request: u16) {
+        if let Some(trace) = &self.trace {
+            trace.unit(events, text, u64::from(request));
         }
     }
 
@@ -204,6 +194,8 @@ impl State {
         self.retired |= self.next_id > REQUEST_LAST;
         fcgi::write_begin(&mut self.output, id, self.app.config.keep_conn);
         fcgi::write_params(&mut self.output, id, params);
+        self.trace(&["tx_begin_request", "tx_record"], "FCGI BEGIN_REQUEST record xferred", id);
+        self.trace(&["tx_params", "tx_record"], "FCGI PARAMS record xferred", id);
         true
     }
 
@@ -218,6 +210,7 @@ impl State {
         let Some(id) = slot.id.filter(|_| !slot.finished) else { return };
         slot.finished = part.is_empty();
         fcgi::write_stdin(&mut self.output, id, part);
+        self.trace(&["tx_stding", "tx_record"], "FCGI STDIN record xferred", id);
     }
 
     /// Gives a place back; an application that does not have the whole request is told that it is aborted.
@@ -225,6 +218,7 @@ impl State {
         let Some(slot) = self.slots.get_mut(place).and_then(Option::take) else { return };
         if let Some(id) = slot.id.filter(|_| !slot.finished && !slot.ended && !self.gone) {
             fcgi::write_abort(&mut self.output, id);
+            self.trace(&["tx_abort", "tx_record"], "FCGI ABORT record xferred", id);
         }
     }
 
@@ -253,6 +247,14 @@ impl State {
                     self.fail();
                     break;
                 }
+                let (events, text): (&[_], _) = match header.kind {
+                    Kind::GetValuesResult => (&["rx_get_values", "rx_record"], "FCGI GET_VALUES_RESULT record rcvd"),
+                    Kind::Stdout => (&["rx_stdout", "rx_record"], "FCGI STDOUT record rcvd"),
+                    Kind::Stderr => (&["rx_stderr", "rx_record"], "FCGI STDERR record rcvd"),
+                    Kind::EndRequest => (&["rx_end_req", "rx_record"], "FCGI END_REQUEST record rcvd"),
+                    _ => (&["rx_record"], "FCGI record rcvd"),
+                };
+                self.trace(events, text, header.request);
                 self.record = Some(header);
                 self.skips = false;
                 continue;
@@ -437,6 +439,9 @@ impl Connection {
         let mut state = self.state();
         self.pooled.set_idle(&mut state.idle_since, false);
         state.fail();
+        if let Some(trace) = &state.trace {
+            trace.connection(&["fconn_end"], "FCGI connection terminated");
+        }
         if let Some(socket) = state.socket.take() {
             socket.shutdown_write();
         }
@@ -513,12 +518,13 @@ pub(crate) struct Connections {
     worker: usize,
     openings: Rc<Openings>,
     buffers: Rc<BufferPool>,
+    logger: Logger,
 }
 
 impl Connections {
     /// Returns a set without connections.
-    pub(crate) fn new(worker: usize, buffers: Rc<BufferPool>) -> Connections {
-        Connections { by_server: ByServer::default(), worker, openings: Rc::default(), buffers }
+    pub(crate) fn new(worker: usize, buffers: Rc<BufferPool>, logger: Logger) -> Connections {
+        Connections { by_server: ByServer::default(), worker, openings: Rc::default(), buffers, logger }
     }
 
     /// Lends a place of an open connection; also returns the number of places that were lent before.
@@ -579,6 +585,12 @@ impl Connections {
         let mut state = State::new(app, Some(socket), Some(open), self.buffers.size());
         state.retired |= !shared;
         state.session = session;
+        let trace = Trace::new(Source::Fcgi, &self.logger, self.worker, server);
+        trace.connection(&["fconn_new"], "new FCGI connection");
+        if app.config.get_values {
+            trace.unit(&["tx_get_values", "tx_record"], "FCGI GET_VALUES record xferred", 0);
+        }
+        state.trace = Some(trace);
         let own = server.reuse == HttpReuse::Never;
         let patience = if own { Some(OWN_IDLE) } else { server.config.pool.purge_delay };
         let pooled = Pooled::new(server, self.worker);

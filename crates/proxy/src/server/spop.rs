@@ -30,6 +30,8 @@ use super::idle::Open;
 use super::opening::{Openings, Part, Sought};
 use super::pooled::{Pooled, take_place, write_output};
 use super::run::ServerRun;
+use super::traced::Trace;
+use crate::log::{Logger, Source};
 use crate::spoe::{Answer, Engine, OF_CONNECTION};
 
 /// The maximum number of exchanges at a time; HAProxy's.
@@ -103,11 +105,13 @@ struct State {
     lent: u32,
     idle_since: Option<Instant>,
     task: Option<Waker>,
+    /// `None` for a connection of a test.
+    trace: Option<Trace>,
 }
 
 impl State {
     /// Returns the state of a new connection, whose output is the hello.
-    fn new(engine: &Engine, socket: Option<Socket>, open: Option<Open>) -> State {
+    fn new(engine: &Engine, socket: Option<Socket>, open: Option<Open>, trace: Option<Trace>) -> State {
         let mut output = Vec::new();
         let greeting = Greeting::Engine { id: &engine.id, pipelining: engine.pipelining };
         spop::write_hello(&mut output, engine.max_frame_size, greeting);
@@ -125,6 +129,14 @@ impl State {
             lent: 0,
             idle_since: None,
             task: None,
+            trace,
+        }
+    }
+
+    /// Reports a frame to the traces of the process.
+    fn trace(&self, events: &'static [&'static str], text: &str, stream: u64) {
+        if let Some(trace) = &self.trace {
+            trace.unit(events, text, stream);
         }
     }
 
@@ -152,6 +164,7 @@ impl State {
     /// Ends the connection because of the agent's fault, which it is told.
     fn refuse(&mut self, status: Status) {
         spop::write_disconnect(&mut self.output, status);
+        self.trace(&["tx_disconnect", "tx_frame"], "SPOP HAPROXY DISCONNECT frame xferred", 0);
         self.fail(u64::from(status.code()));
     }
 
@@ -170,6 +183,7 @@ impl State {
             return;
         }
         slot.stream = Some(stream);
+        self.trace(&["tx_notify", "tx_frame"], "SPOP HAPROXY NOTIFY frame xferred", stream);
         self.next_stream += 2;
         self.retired |= self.next_stream > STREAM_LAST;
     }
@@ -196,6 +210,13 @@ impl State {
     }
 
     fn receive(&mut self, frame: Frame<'_>) {
+        let (events, text, stream): (&[_], _, _) = match &frame {
+            Frame::Hello(_) => (&["rx_hello", "rx_frame"], "SPOP AGENT HELLO frame rcvd", 0),
+            Frame::Disconnect { .. } => (&["rx_disconnect", "rx_frame"], "SPOP AGENT DISCONNECT frame rcvd", 0),
+            Frame::Ack { stream, .. } => (&["rx_ack", "rx_frame"], "SPOP AGENT ACK frame rcvd", *stream),
+            Frame::Other { stream } => (&["rx_frame"], "receiving SPOP ignored frame", *stream),
+        };
+        self.trace(events, text, stream);
         match frame {
             Frame::Hello(hello) => self.greet(hello),
             // As in HAProxy, the end before a hello says nothing.
@@ -325,6 +346,10 @@ impl Connection {
         let state = &mut *state;
         if state.phase == Phase::Running {
             spop::write_disconnect(&mut state.output, Status::None);
+            state.trace(&["tx_disconnect", "tx_frame"], "SPOP HAPROXY DISCONNECT frame xferred", 0);
+        }
+        if let Some(trace) = &state.trace {
+            trace.connection(&["spop_conn_end"], "SPOP connection terminated");
         }
         state.fail(u64::from(Status::Io.code()));
         if let Some(mut socket) = state.socket.take() {
@@ -415,12 +440,13 @@ pub(crate) struct Connections {
     worker: usize,
     openings: Rc<Openings>,
     buffers: Rc<BufferPool>,
+    logger: Logger,
 }
 
 impl Connections {
     /// Returns a set without connections.
-    pub(crate) fn new(worker: usize, buffers: Rc<BufferPool>) -> Connections {
-        Connections { by_server: ByServer::default(), worker, openings: Rc::default(), buffers }
+    pub(crate) fn new(worker: usize, buffers: Rc<BufferPool>, logger: Logger) -> Connections {
+        Connections { by_server: ByServer::default(), worker, openings: Rc::default(), buffers, logger }
     }
 
     /// Lends a place of an open connection; also returns the number of places that were lent before.
@@ -460,7 +486,10 @@ impl Connections {
     /// Begins the protocol on a new connection, and lends its first place.
     pub(super) fn add(self: &Rc<Self>, server: &Arc<ServerRun>, engine: &Arc<Engine>, opened: Opened) -> Stream {
         let Opened { socket, open, address, patience } = opened;
-        let state = State::new(engine, Some(socket), Some(open));
+        let trace = Trace::new(Source::Spop, &self.logger, self.worker, server);
+        trace.connection(&["spop_conn_new"], "new SPOP connection");
+        trace.unit(&["tx_hello", "tx_frame"], "SPOP HAPROXY HELLO frame xferred", 0);
+        let state = State::new(engine, Some(socket), Some(open), Some(trace));
         let connection = Rc::new(Connection {
             state: RefCell::new(state),
             pooled: Pooled::new(server, self.worker),
@@ -502,7 +531,7 @@ async fn run(connection: Rc<Connection>, buffers: Rc<BufferPool>, owner: Weak<Co
 pub fn fuzz_agent(bytes: &[u8]) {
     const EXCHANGES: usize = 3;
     let engine = Engine { id: "e".into(), backend: ProxyId(0), max_frame_size: 16_380, pipelining: true };
-    let mut state = State::new(&engine, None, None);
+    let mut state = State::new(&engine, None, None, None);
     let mut messages = Messages::default();
     messages.message("m");
     for _ in 0..EXCHANGES {
@@ -538,7 +567,7 @@ mod tests {
     #[test]
     fn unread_output_is_bounded() {
         let engine = Engine { id: "e".into(), backend: ProxyId(0), max_frame_size: 16_380, pipelining: true };
-        let mut state = State::new(&engine, None, None);
+        let mut state = State::new(&engine, None, None, None);
         let hello = frame(101, 1, [0, 0], HELLO);
         assert_eq!(state.parse(&hello), hello.len());
         let mut messages = Messages::default();

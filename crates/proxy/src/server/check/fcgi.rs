@@ -12,7 +12,7 @@ use sluicegate_wire::http::{
 use super::probe::ANSWER_MAX;
 use super::translator::{Broken, Translator};
 use crate::fcgi::params::{Surroundings, params};
-use crate::server::fcgi::App;
+use crate::server::App;
 
 /// The number of the only request of a connection.
 const REQUEST: u16 = 1;

@@ -145,3 +145,26 @@ fn statistics_count_requests_and_reuse() {
     );
     assert!(gate.directory().exists());
 }
+
+/// Records of both directions and the connection are reported.
+#[test]
+fn records_are_traced() {
+    let application = Application::answering(|request| request.answer("\r\nok"));
+    let gate = Gate::start(true, &application.address, Parts::default());
+    assert_eq!(gate.stats("trace fcgi sink buf0 level state verbosity minimal start now lock server"), "\n");
+    assert_eq!(gate.get("/a").status, 200);
+    wait_for("the end", || gate.stats("show events buf0").contains("fconn_end").then_some(()));
+    let text = gate.stats("show events buf0");
+    let lines: Vec<&str> = text.lines().filter_map(|line| line.split_once("[00|fcgi|").map(|(_, rest)| rest)).collect();
+    assert_eq!(lines.first(), Some(&"3|fconn_new] new FCGI connection : srv=b/s"));
+    for expected in [
+        "2|tx_begin_request] FCGI BEGIN_REQUEST record xferred : srv=b/s strm=1",
+        "2|tx_params] FCGI PARAMS record xferred : srv=b/s strm=1",
+        "2|tx_stding] FCGI STDIN record xferred : srv=b/s strm=1",
+        "2|rx_stdout] FCGI STDOUT record rcvd : srv=b/s strm=1",
+        "2|rx_end_req] FCGI END_REQUEST record rcvd : srv=b/s strm=1",
+        "3|fconn_end] FCGI connection terminated : srv=b/s",
+    ] {
+        assert!(lines.contains(&expected), "{expected}: {text}");
+    }
+}

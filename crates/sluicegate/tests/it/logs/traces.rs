@@ -72,7 +72,7 @@ fn the_commands_answer_like_haproxy() {
         "trace h1 lock",
         "trace stream lock",
         "trace check lock",
-        "trace h2 lock nothing",
+        "trace fcgi lock nothing",
         "trace h2 event none",
         "trace h1 verbosity quiet start now",
         "show trace nope",
@@ -148,6 +148,28 @@ fn checks_and_http2_are_sources() {
     let command = "trace check event none event hchck_err lock check sink buf0 level error verbosity quiet";
     assert_eq!(runner.ask(command), "\n");
     lines(&runner, "buf0", "[00|check|0|hchck_err] health-check L4CON\n");
+}
+
+#[test]
+fn handshakes_of_both_sides_are_traced() {
+    let pki = crate::tls::Pki::new();
+    let runner = ours(&format!(
+        "{} use_backend plain if {{ path /plain }}\n default_backend b\nbackend b\n server s PLACE.tls ssl verify none\nbackend \
+         plain\n timeout server 60s\n retries 0\n server p PLACE.tls\nfrontend g\n bind PLACE.tls ssl crt {}\n http-request \
+         return status 200\n",
+        text("traces\n trace ssl sink r level state verbosity simple start now\n")
+            .replace(" http-request return status 200\n", ""),
+        pki.path("both/a.pem").display(),
+    ));
+    runner.get(&["/"]);
+    let found = lines(&runner, "r", " : srv=b/s");
+    let mut client = Client::connect(&runner.front.address());
+    assert_ne!(client.get("/plain").status, 200);
+    let failed = lines(&runner, "r", "sslc_err");
+    let has = |found: &[String], line: &str| found.iter().any(|known| known.starts_with(line));
+    assert!(has(&found, "[00|ssl|3|sslc_hndshk] successful handshake : srv=b/s"), "{found:?}");
+    assert!(failed.iter().any(|line| line == "[00|ssl|3|sslc_hndshk] successful handshake"), "{failed:?}");
+    assert!(has(&failed, "[00|ssl|0|sslc_err] handshake error : "), "{failed:?}");
 }
 
 /// Each of these locks keeps a source to what its first event was about.

@@ -420,3 +420,32 @@ fn show_peers_has_the_fields_of_haproxy() {
     let connected = output.lines().filter(|line| line.starts_with("Connect from 127.0.0.1:"));
     assert!(connected.clone().all(|line| line.ends_with("(a/TCP)")), "{output}");
 }
+
+/// Messages of both directions and the end of a connection are reported.
+#[test]
+fn messages_of_peers_are_traced() {
+    let sections = "peers mates\n@MATES@ table t type string len 8 size 10 store gpc0\nfrontend f\n bind @GATE@\n";
+    let cluster = Cluster::new(&["a", "b"], sections);
+    let a = cluster.start(Ours, "a");
+    assert_eq!(a.ask("trace peers sink buf0 level proto lock server start now"), "\n");
+    let b = cluster.start(Ours, "b");
+    a.wait_for_peer("b");
+    b.set("mates/t", "x", "data.gpc0 1");
+    a.wait_for_entry("mates/t", "x", "gpc0=1");
+    b.wait_for_peer("a");
+    drop(b);
+    let line = |event: &str, text: &str| format!("[00|peers|2|{event}] {text} : peer=mates/b");
+    wait_for("the end", || {
+        let text = a.ask("show events buf0");
+        text.contains(&line("sessrl", "releasing peer session")).then_some(())
+    });
+    let text = a.ask("show events buf0");
+    for (event, what) in [
+        ("ctrlmsg", "received control message"),
+        ("ctrlmsg", "send control message"),
+        ("defmsg", "received definition message"),
+        ("updtmsg", "received update message"),
+    ] {
+        assert!(text.contains(&line(event, what)), "{what}: {text}");
+    }
+}

@@ -143,3 +143,27 @@ spoe-message unused
     assert_eq!(found[0].0.len(), 2, "{found:?}");
     assert_eq!(found[0].2[0].as_deref(), Some("text"));
 }
+
+/// Frames of both directions and the connection are reported.
+#[test]
+fn frames_are_traced() {
+    let messages = "spoe-message m\n args path\n event on-frontend-http-request\n";
+    let parts = Parts { front: " http-request return status 200\n", agent: " messages m\n", messages, ..PARTS };
+    let agent = Agent::with(|_| vec![set(TRANSACTION, "x", &str(b"y"))]);
+    let gate = Gate::start(true, &agent, &parts);
+    assert_eq!(gate.stats("trace spop sink buf0 level state verbosity minimal start now lock connection"), "\n");
+    assert_eq!(gate.get("/a").status, 200);
+    sluicegate_testkit::wait_for("the acknowledgement", || {
+        gate.stats("show events buf0").contains("rx_ack").then_some(())
+    });
+    let text = gate.stats("show events buf0");
+    let lines: Vec<&str> = text.lines().filter_map(|line| line.split_once("[00|spop|").map(|(_, rest)| rest)).collect();
+    let expected = [
+        "3|spop_conn_new] new SPOP connection : srv=agents/a",
+        "2|tx_hello] SPOP HAPROXY HELLO frame xferred : srv=agents/a",
+        "2|rx_hello] SPOP AGENT HELLO frame rcvd : srv=agents/a",
+        "2|tx_notify] SPOP HAPROXY NOTIFY frame xferred : srv=agents/a strm=1",
+        "2|rx_ack] SPOP AGENT ACK frame rcvd : srv=agents/a strm=1",
+    ];
+    assert_eq!(lines, expected);
+}
