@@ -23,7 +23,7 @@ use crate::session::{run as session, syslog};
 use crate::worker::Worker;
 
 /// The maximum number of connections that one wake-up of a listener accepts before other tasks run.
-const ACCEPTS_PER_WAKE: usize = 64;
+const ACCEPTS_PER_WAKE: usize = 8;
 
 /// The time for which a listener waits for a descriptor if no session ends.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);

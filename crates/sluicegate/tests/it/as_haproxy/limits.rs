@@ -125,6 +125,10 @@ fn connections_follow_from_descriptors() {
         let running = Running { program: started, gate, place };
         wait_for("its stats socket", || running.place.path().join("stats").exists().then_some(()));
         assert_eq!(running.info("Maxconn"), connections.to_string(), "ulimit -n {limit}{global}");
+        // The kernel's table has room for all from the start.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.program.pid())).unwrap();
+        let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+        assert!(room.trim().parse::<u32>().unwrap() >= 2 * connections, "ulimit -n {limit}{global}: {room}");
     }
 }
 
