@@ -507,8 +507,8 @@ fn checks_may_take_idle_connections() {
         let (gate, (origin, seen)) = (Listening::new(), lasting_origin());
         let text = format!(
             "global\n nbthread 2\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n \
-             timeout check 60s\nlisten f\n bind {}\n http-reuse always\n option httpchk GET /check\n default-server inter 50ms\n server s {origin} \
-             check {words}\n",
+             timeout check 60s\nlisten f\n bind {}\n http-reuse always\n option httpchk GET /check\n default-server inter 50ms\n \
+             server s {origin} check {words}\n",
             gate.word()
         );
         let _program = start(&text, &[&gate]);
@@ -526,8 +526,8 @@ fn checks_return_idle_connections() {
     for (field, returns) in [("hdr connection keep-alive", true), ("", false), ("hdr connection close", false)] {
         let (gate, (origin, seen)) = (Listening::new(), lasting_origin());
         let text = format!(
-            "global\n nbthread 1\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nlisten \
-             f\n bind {}\n http-reuse always\n option httpchk\n http-check send meth GET uri /check {field}\n \
+            "global\n nbthread 1\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n \
+             timeout check 60s\nlisten f\n bind {}\n http-reuse always\n option httpchk\n http-check send meth GET uri /check {field}\n \
              default-server inter 50ms\n server s {origin} check check-reuse-pool\n",
             gate.word()
         );

@@ -252,7 +252,7 @@ fn rows_have_the_class_of_their_state() {
     let server = start(
         &format!(
             "global\n nbthread 1\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 60s\n \
-             timeout server 60s\n timeout connect 1s\nfrontend web\n bind {}\n stats enable\nbackend b\n \
+             timeout server 60s\n timeout connect 1s\n timeout check 60s\nfrontend web\n bind {}\n stats enable\nbackend b\n \
              default-server inter 50ms rise 100000 fall 100000\n server up {alive} check rise 1 fall 1\n \
              server plain {alive}\n server goup {alive} check\n server godown {dead} check\n \
              server down {dead} check fall 1\n server drain {alive} check inter 1h\n \
