@@ -62,7 +62,7 @@ pub struct TraceSettings {
     pub pause: u64,
     /// The events that stop it.
     pub stop: u64,
-    /// What it is locked on: one of its criteria.
+    /// The criterion of its lock.
     pub lock: &'static str,
     /// The object that it is locked on.
     pub locked: Option<String>,
@@ -95,7 +95,7 @@ const WITH_CLIENT: &[TraceObject] = &[TraceObject::Connection, TraceObject::Sess
 const ANY: &[TraceObject] =
     &[TraceObject::Connection, TraceObject::Stream, TraceObject::Check, TraceObject::Applet, TraceObject::Session];
 
-/// What traces can be locked on: the words, what listings call them, and the sources that have them, by their object.
+/// The criteria of locks: their words, their names in listings, and the objects of the sources that have them.
 const CRITERIA: &[(&str, &str, &[TraceObject])] = &[
     ("backend", "backend", WITH_SERVER),
     ("check", "check", &[TraceObject::Check]),
@@ -121,7 +121,7 @@ pub enum TraceSeverity {
     Notice,
 }
 
-/// What a statement answers, if it says something.
+/// The answer to a statement; `None`: there is nothing to say.
 pub type TraceAnswer = Option<(TraceSeverity, String)>;
 
 /// Returns a line of a listing.

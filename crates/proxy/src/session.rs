@@ -25,7 +25,7 @@ use sluicegate_transport::Socket;
 use sluicegate_wire::http2::PREFACE;
 
 use crate::listener::{Accepted, Listener, Slots};
-use crate::log::{Events, Source, Subject};
+use crate::log::{Events, Level, Source, Subject};
 use crate::mux::h1;
 use crate::running::ProxyRun;
 use crate::server;
@@ -46,9 +46,6 @@ pub(crate) struct Session {
     switched: Option<Box<Active>>,
 }
 
-/// The level of traces of inner states.
-const STATE: u8 = 3;
-
 impl Session {
     /// Registers an accepted connection with this worker.
     pub(crate) fn new(worker: &Rc<Worker>, accepted: Accepted) -> io::Result<Session> {
@@ -57,10 +54,7 @@ impl Session {
         let ends = (peer, socket.local_addr());
         let place = worker.register_session();
         let client = Client::new(place.number(), slots.listener().clone(), socket.fd().as_raw_fd(), ends);
-        let front = Held::new(h1::Front::new(socket));
-        let session = Session { front, client: Rc::new(client), place, slots, switched: None };
-        session.trace(Source::Session, (&["sess_new"], STATE), || "new session".to_owned());
-        Ok(session)
+        Ok(Session::begin(h1::Front::new(socket), client, place, slots))
     }
 
     /// Returns the session of a connection that this side has opened, to a server that sends requests.
@@ -72,9 +66,12 @@ impl Session {
         if let Some(tls) = front.tls() {
             client.set_tls(ClientTls { facts: tls.take_facts(None, None), ..ClientTls::default() });
         }
-        let front = Held::new(front);
-        let session = Session { front, client: Rc::new(client), place, slots, switched: None };
-        session.trace(Source::Session, (&["sess_new"], STATE), || "new session".to_owned());
+        Session::begin(front, client, place, slots)
+    }
+
+    fn begin(front: h1::Front, client: Client, place: SessionPlace, slots: Slots) -> Session {
+        let session = Session { front: Held::new(front), client: Rc::new(client), place, slots, switched: None };
+        session.trace(Source::Session, (&["sess_new"], Level::State), || "new session".to_owned());
         session
     }
 
@@ -193,7 +190,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.trace(Source::Session, (&["sess_end"], STATE), || "releasing session".to_owned());
+        self.trace(Source::Session, (&["sess_end"], Level::State), || "releasing session".to_owned());
         self.forget_own();
         if let Some(mut front) = self.front.take() {
             front.give_back(&self.place.worker().buffers, true);

@@ -3,6 +3,7 @@
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::Ring;
+use crate::section::proxy::ring::BUILT_IN;
 use crate::section::table::{self, MANY, Row, Table};
 use crate::section::{Section, SectionKind};
 use crate::traces::{TraceSeverity, Traces, unreported};
@@ -10,9 +11,6 @@ use crate::word::Line;
 
 /// Reads a line into the settings.
 type TracesParser = fn(&mut Traces, &Line, &mut Diagnostics);
-
-/// The sinks that are always there.
-const BUILT_IN: [&str; 4] = ["stdout", "stderr", "buf0", "dpapi"];
 
 /// The sources of an HAProxy with QUIC.
 const OF_QUIC: [&str; 3] = ["quic", "qmux", "h3"];

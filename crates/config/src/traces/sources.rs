@@ -7,7 +7,7 @@ pub struct TraceSource {
     pub name: &'static str,
     /// Its description.
     pub description: &'static str,
-    /// What its events are about.
+    /// The kind of object of its events.
     pub object: TraceObject,
     /// A further object of its events that a trace can be locked on, with its description.
     pub part: Option<(&'static str, &'static str)>,
@@ -31,7 +31,7 @@ impl TraceSource {
     }
 }
 
-/// What events are about.
+/// Kinds of objects that events have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceObject {
     /// A connection.

@@ -53,8 +53,7 @@ fn show_events(mut call: Call<'_>) -> Answer<'_> {
         if !call.may(StatsLevel::Operator) {
             return Ok(());
         }
-        let rings = call.running.logger.rings().iter().filter_map(|ring| ring.ring());
-        let ring = rings.into_iter().find(|ring| *ring.name == *name).cloned();
+        let ring = call.running.logger.open_rings().find(|ring| *ring.name == *name).cloned();
         match ring {
             Some(ring) => match options(&call) {
                 Some(options) => dump(call, ring, options).await?,
@@ -73,7 +72,7 @@ fn list(call: &mut Call<'_>) {
     for (name, description) in OUTPUTS {
         text += &format!("    {name:<10} : type=fd, 0 dropped, {description}\n");
     }
-    for ring in call.running.logger.rings().iter().filter_map(|ring| ring.ring()) {
+    for ring in call.running.logger.open_rings() {
         let Ring { name, description, .. } = &**ring;
         text += &format!("    {name:<10} : type=buffer, {} dropped, {description}\n", ring.dropped());
     }

@@ -40,8 +40,7 @@ fn trace(call: &mut Call<'_>) {
 
 /// Returns the name of a sink and the number of its dropped messages.
 fn sink(call: &Call<'_>, name: Option<&str>) -> (String, u32) {
-    let rings = call.running.logger.rings().iter().filter_map(|ring| ring.ring());
-    let ring = rings.into_iter().find(|ring| name == Some(&*ring.name));
+    let ring = call.running.logger.open_rings().find(|ring| name == Some(&*ring.name));
     (name.unwrap_or("none").to_owned(), ring.map_or(0, |ring| ring.dropped()))
 }
 

@@ -36,6 +36,7 @@ use tokio::sync::Notify;
 
 use crate::hook::Hook;
 use crate::proxied::HandshakeError;
+use crate::ring::Ring;
 use crate::stream::{StreamContext, Timers};
 use alias::Origin;
 pub(crate) use alias::View;
@@ -49,7 +50,7 @@ pub use line::ProxyLog;
 pub(crate) use rings::LogRing;
 pub(crate) use throttle::Throttle;
 use traces::Tracing;
-pub(crate) use traces::{Events, OUTPUTS, Source, Subject};
+pub(crate) use traces::{Events, Level, OUTPUTS, Source, Subject};
 pub use writer::write_logs;
 
 /// The maximum number of bytes queued for one destination; further lines are dropped.
@@ -179,7 +180,7 @@ pub struct Logger {
 impl Default for Logger {
     /// Returns a logger without destinations.
     fn default() -> Logger {
-        Logger::to([], Vec::new(), Default::default(), None)
+        Logger::to([], Vec::new(), Identity::default(), Tracing::default(), None)
     }
 }
 
@@ -206,7 +207,7 @@ impl Logger {
         let backends = config.proxies.iter().filter(|proxy| proxy.is_log_backend());
         let servers: Vec<_> = backends.flat_map(|proxy| proxy.log_destinations()).map(LogTarget::raw).collect();
         let targets = config.global.log.iter().chain(proxies).chain(&outputs).chain(&servers);
-        Logger::to(targets, rings, (identity, Tracing::new(config.traces.clone())), before)
+        Logger::to(targets, rings, identity, Tracing::new(config.traces.clone()), before)
     }
 
     /// Returns a logger for a writer's message that its destination fails: only to stderr, so that it keeps no other
@@ -223,7 +224,8 @@ impl Logger {
     fn to<'a>(
         targets: impl IntoIterator<Item = &'a LogTarget>,
         rings: Vec<Arc<LogRing>>,
-        (identity, tracing): (Identity, Tracing),
+        identity: Identity,
+        tracing: Tracing,
         before: Option<&Logger>,
     ) -> Logger {
         let mut sinks: Vec<Arc<Sink>> = Vec::new();
@@ -389,6 +391,11 @@ impl Logger {
     /// Returns the rings, those that are always there first.
     pub(crate) fn rings(&self) -> &[Arc<LogRing>] {
         &self.inner.rings
+    }
+
+    /// Returns the memory of those that are open.
+    pub(crate) fn open_rings(&self) -> impl Iterator<Item = &Arc<Ring>> {
+        self.rings().iter().filter_map(|ring| ring.ring())
     }
 
     /// Counts a line, and returns whether the target's `sample` includes it.
@@ -636,7 +643,7 @@ mod tests {
     #[test]
     fn lines_are_filtered_cut_and_dropped_when_full() {
         let targets = [target(LogAddress::Stdout, 8), target(LogAddress::Stderr, 8)];
-        let logger = Logger::to(&targets, Vec::new(), Default::default(), None);
+        let logger = Logger::to(&targets, Vec::new(), Identity::default(), Tracing::default(), None);
         logger.send(&targets, Severity::Info, b"too detailed");
         assert!(logger.is_empty());
         logger.send(&targets, Severity::Notice, b"0123456789");
@@ -654,7 +661,7 @@ mod tests {
         let sample = LogSample { ranges: vec![(1, 1), (3, 4)], size: 5 };
         let one = LogTarget { sample: Some(sample), ..target(LogAddress::Stdout, 80) };
         let copy = LogTarget { tag: Some("other".into()), ..one.clone() };
-        let logger = Logger::to([&one, &copy], Vec::new(), Default::default(), None);
+        let logger = Logger::to([&one, &copy], Vec::new(), Identity::default(), Tracing::default(), None);
         for number in 1..=12 {
             let target = if number % 2 == 0 { &copy } else { &one };
             logger.send(std::slice::from_ref(target), Severity::Alert, number.to_string().as_bytes());

@@ -1,4 +1,4 @@
-//! What the traces of the process report (`trace`, `traces`).
+//! Reports to the traces of the process (`trace`, `traces`).
 //!
 //! While no source runs, a place that reports costs one relaxed load. A line goes through the logger to a ring or to an output,
 //! which are bounded and never make the place wait.
@@ -52,10 +52,22 @@ fn active(traces: &Traces) -> u32 {
     all.fold(0, |set, (index, settings)| set | u32::from(may(settings)) << index)
 }
 
-/// The names of the events that a place reports at once, the one that lines show first, and their level.
-pub(crate) type Events = (&'static [&'static str], u8);
+/// The levels of events, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Error,
+    /// What a user of the proxy is interested in.
+    User,
+    /// Messages, records and frames.
+    Proto,
+    /// Inner states.
+    State,
+}
 
-/// What an event is about.
+/// The names of the events that a place reports at once, the one that lines show first, and their level.
+pub(crate) type Events = (&'static [&'static str], Level);
+
+/// The objects of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Subject<'a> {
     pub(crate) worker: usize,
@@ -154,6 +166,7 @@ impl Logger {
         let facts = &TRACE_SOURCES[source as usize];
         let set = events.iter().filter_map(|event| facts.event(event)).fold(0, |set, index| set | 1 << index);
         let mut traces = self.inner.tracing.traces.lock();
+        let level = level as u8;
         let reported = decide(&mut traces, source as usize, set, level, subject);
         self.inner.tracing.active.store(active(&traces), Ordering::Relaxed);
         let TraceSettings { verbosity, sink, .. } = &traces.settings()[source as usize];
@@ -174,7 +187,7 @@ impl Logger {
     /// Runs a `trace` statement.
     pub(crate) fn run_trace(&self, words: &[&str]) -> TraceAnswer {
         let outputs = OUTPUTS.iter().map(|(name, description)| (Arc::from(*name), Arc::from(*description)));
-        let rings = self.rings().iter().filter_map(|ring| ring.ring());
+        let rings = self.open_rings();
         let sinks: Vec<(Arc<str>, Arc<str>)> =
             outputs.chain(rings.map(|ring| (ring.name.clone(), ring.description.clone()))).collect();
         let mut traces = self.inner.tracing.traces.lock();

@@ -1,12 +1,9 @@
-//! What connections with peers report to the traces of the process.
+//! Reports of connections with peers to the traces of the process.
 
 use sluicegate_wire::peers::{self as wire, Message};
 
 use super::session::{Connection, End, Settings};
-use crate::log::{Source, Subject};
-
-/// The level of messages.
-const PROTO: u8 = 2;
+use crate::log::{Level, Source, Subject};
 
 /// Returns the event of a message, and what it is called.
 fn event(message: &Message<'_>) -> Option<(&'static [&'static str], &'static str)> {
@@ -38,7 +35,7 @@ fn report(
         part,
         ..Subject::default()
     };
-    settings.logger.trace(Source::Peers, (events, PROTO), &subject, |verbosity| match verbosity {
+    settings.logger.trace(Source::Peers, (events, Level::Proto), &subject, |verbosity| match verbosity {
         0 => text(),
         _ => format!("{} : peer={name}/{}", text(), peer.name()),
     });

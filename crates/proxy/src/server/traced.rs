@@ -1,17 +1,13 @@
-//! What connections to servers report to the traces of the process: handshakes, and those that lend places.
+//! Reports of connections to servers to the traces of the process: of handshakes, and of connections that lend places.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::log::{Events, Logger, Source, Subject};
+use crate::log::{Events, Level, Logger, Source, Subject};
 use crate::proxied::TlsFailure;
 
 use super::run::ServerRun;
 use super::shared::{BackendShared, ServerShared};
-
-/// The levels of records or frames, and of connections.
-const PROTO: u8 = 2;
-const STATE: u8 = 3;
 
 /// The number of the next connection.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -38,7 +34,7 @@ impl Trace {
     #[inline]
     pub(super) fn connection(&self, events: &'static [&'static str], text: &str) {
         if self.logger.is_traced(self.source) {
-            self.report((events, STATE), text, None);
+            self.report((events, Level::State), text, None);
         }
     }
 
@@ -46,7 +42,7 @@ impl Trace {
     #[inline]
     pub(super) fn unit(&self, events: &'static [&'static str], text: &str, stream: u64) {
         if self.logger.is_traced(self.source) {
-            self.report((events, PROTO), text, Some(stream).filter(|stream| *stream > 0));
+            self.report((events, Level::Proto), text, Some(stream).filter(|stream| *stream > 0));
         }
     }
 
@@ -82,7 +78,10 @@ pub(super) fn handshake(logger: &Logger, worker: usize, server: &ServerRun, fail
     }
     let (backend, name) = (&*server.backend.name, &**server.name());
     let subject = Subject { worker, backend: Some(backend), server: Some(name), ..Subject::default() };
-    let events: Events = if failure.is_some() { (&["sslc_err", "sslc_hndshk"], 0) } else { (&["sslc_hndshk"], 3) };
+    let events: Events = match failure {
+        Some(_) => (&["sslc_err", "sslc_hndshk"], Level::Error),
+        None => (&["sslc_hndshk"], Level::State),
+    };
     logger.trace(Source::Ssl, events, &subject, |verbosity| {
         let text = failure.map_or_else(|| "successful handshake".to_owned(), |why| format!("handshake error : {why}"));
         if verbosity > 1 { format!("{text} : srv={backend}/{name}") } else { text }

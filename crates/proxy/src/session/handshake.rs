@@ -23,9 +23,9 @@ use sluicegate_transport::{self as transport, Tls};
 use sluicegate_wire::netscaler;
 use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 
-use super::{STATE, Session};
+use super::Session;
 use crate::counters::Counters;
-use crate::log::Source;
+use crate::log::{Level, Source};
 use crate::proxied::{HandshakeError, Proxied, TlsFailure, count_handshake};
 use crate::stream::ClientTls;
 use crate::tls::{Side, forge};
@@ -137,9 +137,6 @@ fn refuse(session: &mut Session, error: HandshakeError) {
     drop(stream);
 }
 
-/// The level of traces of errors.
-const ERROR: u8 = 0;
-
 /// The largest hello that is examined for fetches.
 const HELLO_MAX: usize = 64 * 1024;
 
@@ -162,12 +159,12 @@ pub(super) async fn secure(session: &mut Session, listener: &Arc<TlsListener>) -
             process.tls.done(Side::Front, resumed, Instant::now());
             session.client.set_tls(tls);
             session.client.end_handshakes();
-            session.trace(Source::Ssl, (&["sslc_hndshk"], STATE), || "successful handshake".to_owned());
+            session.trace(Source::Ssl, (&["sslc_hndshk"], Level::State), || "successful handshake".to_owned());
             true
         }
         Err(failure) => {
             let text = || format!("handshake error : {failure}");
-            session.trace(Source::Ssl, (&["sslc_err", "sslc_hndshk"], ERROR), text);
+            session.trace(Source::Ssl, (&["sslc_err", "sslc_hndshk"], Level::Error), text);
             tls.error = failure.code();
             session.client.set_tls(tls);
             refuse(session, failure.into());

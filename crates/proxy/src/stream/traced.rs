@@ -1,6 +1,6 @@
-//! What a stream reports to the traces of the process.
+//! Reports of streams to the traces of the process.
 
-use crate::log::{Events, Source, Subject};
+use crate::log::{Events, Level, Source, Subject};
 use crate::trace::start_line;
 
 use super::active::Active;
@@ -10,16 +10,12 @@ const MINIMAL: usize = 2;
 const SIMPLE: usize = 3;
 const ADVANCED: usize = 4;
 
-/// The level of what a user of the proxy is interested in, and that of inner states.
-const USER: u8 = 1;
-const STATE: u8 = 3;
-
 impl Active {
     /// Reports the start of the stream.
     #[inline]
     pub(super) fn trace_start(&self) {
         if self.worker().running.logger.is_traced(Source::Stream) {
-            self.report(Source::Stream, (&["strm_new"], STATE), "new stream", None);
+            self.report(Source::Stream, (&["strm_new"], Level::State), "new stream", None);
         }
     }
 
@@ -27,7 +23,7 @@ impl Active {
     #[inline]
     pub(super) fn trace_end(&self) {
         if self.worker().running.logger.is_traced(Source::Stream) {
-            self.report(Source::Stream, (&["strm_free"], STATE), "releasing stream", None);
+            self.report(Source::Stream, (&["strm_free"], Level::State), "releasing stream", None);
         }
     }
 
@@ -42,7 +38,7 @@ impl Active {
                 (_, false) => (&["rx_hdr"], "rcvd H2 request headers"),
                 (_, true) => (&["tx_hdr"], "sent H2 response headers"),
             };
-            self.report(source, (events, USER), text, Some(response));
+            self.report(source, (events, Level::User), text, Some(response));
         }
     }
 

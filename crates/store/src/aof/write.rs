@@ -18,6 +18,8 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+use sluicegate_wire::resp::{CommandLimits, CommandParser, CommandStatus};
+
 use crate::files::File;
 
 /// A buffer beyond this size is given back once it is written.
@@ -58,18 +60,11 @@ pub(crate) fn encode_head(kind: u8, number: usize, out: &mut Vec<u8>) {
 
 /// Returns the length of the first of several commands that [`encode`] has written.
 pub(crate) fn encoded_len(bytes: &[u8]) -> usize {
-    let head = |at: usize| {
-        let digits = bytes[at + 1..].iter().take_while(|byte| byte.is_ascii_digit());
-        let (count, number) =
-            digits.fold((0, 0), |(count, number), digit| (count + 1, number * 10 + usize::from(digit - b'0')));
-        (number, at + 1 + count + 2)
-    };
-    let (words, mut at) = head(0);
-    for _ in 0..words {
-        let (len, start) = head(at);
-        at = start + len + 2;
+    let limits = CommandLimits { max_bulk: u64::MAX, ..CommandLimits::default() };
+    match CommandParser::new().parse(bytes, &limits) {
+        CommandStatus::Complete { consumed } => consumed,
+        status => unreachable!("{status:?}"),
     }
-    at
 }
 
 /// Returns the length of a head.

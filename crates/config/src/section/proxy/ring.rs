@@ -120,8 +120,8 @@ pub(crate) static KEYWORDS: Table<RingParser> = Table::new(&[
     }),
 ]);
 
-/// Names that a section can't have: the sinks that are always there.
-const BUILT_IN: [&str; 4] = ["stdout", "stderr", "buf0", "dpapi"];
+/// The sinks that are always there, whose names a section can't have.
+pub(crate) const BUILT_IN: [&str; 4] = ["stdout", "stderr", "buf0", "dpapi"];
 
 /// Reads a section. `before` are the rings that were read already.
 pub(super) fn read(proxy: &mut ProxyReader<'_>, section: &Section, before: &[Ring]) -> Option<Ring> {

@@ -39,7 +39,7 @@ use super::run::ServerRun;
 use super::shared::{Admin, ServerStatus};
 use super::verdict::{Opinion, conclude};
 use crate::hosts::node_name;
-use crate::log::{Events, Source, Subject as Traced};
+use crate::log::{Events, Level, Source, Subject as Traced};
 use crate::running::{ProxyRun, Running};
 use crate::site::Site;
 
@@ -162,7 +162,7 @@ async fn check_once(
         Subject::Agent(_) => Opinion::Agent,
     };
     mark(server, opinion, true);
-    trace(running, (proxy, server, opinion), (&["hchck_start"], 2), || "starting health-check".to_owned());
+    trace(running, (proxy, server, opinion), (&["hchck_start"], Level::Proto), || "starting health-check".to_owned());
     let begun = Instant::now();
     let outcome = match (&proxy.config.health.external, opinion) {
         (Some(external), Opinion::Check) => external::run(external, running, proxy, server, inter).await,
@@ -180,9 +180,9 @@ async fn check_once(
     mark(server, opinion, false);
     let Outcome { status, code, info, agent } = outcome;
     let passed = matches!(status.result(), CheckResult::Passed | CheckResult::Conditional);
-    let events: Events = if passed { (&["hchck_succ"], 2) } else { (&["hchck_err"], 0) };
+    let events: Events = if passed { (&["hchck_succ"], Level::Proto) } else { (&["hchck_err"], Level::Error) };
     trace(running, (proxy, server, opinion), events, || format!("health-check {}", status.name()));
-    trace(running, (proxy, server, opinion), (&["hchck_end"], 3), || "health-check finished".to_owned());
+    trace(running, (proxy, server, opinion), (&["hchck_end"], Level::State), || "health-check finished".to_owned());
     let mut report = CheckReport { status, code, info, duration: Some(begun.elapsed()) };
     let enabled = || {
         let status = server.shared.status();
