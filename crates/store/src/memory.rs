@@ -127,7 +127,7 @@ pub(crate) struct Memory {
     evictor_rests_until: AtomicU64,
     /// The time until which expired keys are kept, in microseconds; 0: they are removed.
     expired_kept_until: AtomicU64,
-    /// Whether a replica is about to become the master.
+    /// Whether a file, another process or a replica is about to continue this history.
     hands_over: AtomicBool,
     /// Whether nothing counts as expired.
     is_timeless: AtomicBool,
@@ -303,7 +303,7 @@ impl Memory {
         self.expired_kept_until.store(until, Ordering::Relaxed);
     }
 
-    /// Sets whether a replica is about to become the master: expired keys are hidden and not removed.
+    /// Sets whether something is about to continue this history: expired keys are hidden and not removed.
     pub(crate) fn set_hands_over(&self, hands_over: bool) {
         self.hands_over.store(hands_over, Ordering::SeqCst);
     }

@@ -196,6 +196,9 @@ fn a_history_is_continued_after_restarts() {
         wait_for("the file", || (told(master.port, "persistence", "aof_rewrite_in_progress") == "0").then_some(()));
         client.ask(&["SET", "c", setting]);
         assert_eq!(client.ask(&["WAIT", "2", "0"]), ":2\r\n");
+        // Signs of life are due while the last file is written, which has no offset for them.
+        let slow = ["CONFIG", "SET", "repl-ping-replica-period", "1", "rdb-key-save-delay", "600000"];
+        assert_eq!(client.ask(&slow), "+OK\r\n");
         client.command(words);
         master.again();
         await_replicas(master.port, 2);

@@ -87,9 +87,7 @@ pub(super) fn failover(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
         Ok(Some(wanted)) => {
             *server.failover.lock() = Failover { state: State::Waiting, is_aborted: false };
             server.pause.hand_over(true);
-            // A removal is a write, too: it would move the offset on.
-            server.store.0.memory.set_hands_over(true);
-            server.store.0.replication.set_quiet(true);
+            server.hold_offset();
             server.log(NOTICE, "FAILOVER requested: writes wait.");
             tokio::task::spawn_local(async move { server.fail_over(wanted).await });
             out.ok();
@@ -164,9 +162,8 @@ impl Server {
         if let Some((target, end)) = self.await_replica(&wanted).await {
             self.hand_over_to(target, end).await;
         }
-        self.store.0.replication.set_quiet(false);
-        self.store.0.memory.set_hands_over(false);
         self.pause.hand_over(false);
+        self.hold_offset();
         *self.failover.lock() = Failover::default();
     }
 

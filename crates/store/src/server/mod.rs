@@ -423,7 +423,7 @@ impl Server {
         if !is_asked || self.store.0.saver.files().is_none() {
             return true;
         }
-        self.pause.begin_end();
+        self.begin_end();
         self.log(2, "Saving the final RDB snapshot before exiting.");
         let is_saved = match self.store.save(false) {
             Ok(job) => {
@@ -444,7 +444,7 @@ impl Server {
         }
         self.log(3, "Error trying to save the DB, can't exit.");
         self.log(3, CANNOT_EXIT);
-        self.pause.put_off_end();
+        self.put_off_end();
         false
     }
 
@@ -481,6 +481,26 @@ impl Server {
         self.pause.stop();
         self.store.0.memory.keep_expired(None);
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.wake());
+    }
+
+    /// Lets writes wait until the process ends.
+    fn begin_end(&self) {
+        self.pause.begin_end();
+        self.hold_offset();
+    }
+
+    /// Lets writes go on, since the process does not end.
+    fn put_off_end(&self) {
+        self.pause.put_off_end();
+        self.hold_offset();
+    }
+
+    /// Keeps the offset where it is while writes wait for what continues this history: replicas that had more than that
+    /// would have to begin anew. Signs of life enter the stream by themselves, and a removal of what expired is a write.
+    fn hold_offset(&self) {
+        let is_held = self.pause.is_last();
+        self.store.0.memory.set_hands_over(is_held);
+        self.store.0.replication.set_quiet(is_held);
     }
 
     /// Ends a pause; keys that expired meanwhile may be removed.

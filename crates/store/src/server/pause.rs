@@ -2,8 +2,9 @@
 //! keys are hidden meanwhile and removed afterwards, and the tick evicts nothing. As in Redis, scripts count as writes
 //! unless they declare that they do not write, and so do commands that are replicated.
 //!
-//! While FAILOVER makes a replica the master, writes wait, too. The end of a process that saves its store is a pause of writes, too, which no client ends: what they would write is not
-//! in the file, so it must not be acknowledged. When the server stops, the connections of such commands are closed.
+//! While FAILOVER makes a replica the master, writes wait, too. The end of a process that saves its store is a pause of
+//! writes, too, which no client ends: what they would write is not in the file, so it must not be acknowledged. When the
+//! server stops, the connections of such commands are closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +61,12 @@ enum When {
 
 impl State {
     fn is_active(&self) -> bool {
-        self.asked.is_some() || self.end != End::Far || self.hands_over
+        self.asked.is_some() || self.is_last()
+    }
+
+    /// Returns whether others continue this history where writes wait: a file, another process or a replica.
+    fn is_last(&self) -> bool {
+        self.end != End::Far || self.hands_over
     }
 }
 
@@ -101,6 +107,11 @@ impl Pause {
     /// Returns whether writes wait until the process ends.
     pub fn is_near_end(&self) -> bool {
         self.state.lock().end != End::Far
+    }
+
+    /// Returns whether writes wait because a file, another process or a replica continues this history.
+    pub fn is_last(&self) -> bool {
+        self.state.lock().is_last()
     }
 
     /// Refuses writes that wait until the process ends, and ends any other pause.

@@ -122,12 +122,12 @@ impl Server {
 
     /// Lets writes of clients wait, until [`release_writes`](Self::release_writes) or the end of the process.
     pub fn hold_writes(&self) {
-        self.pause.begin_end();
+        self.begin_end();
     }
 
     /// Ends what [`hold_writes`](Self::hold_writes) has begun.
     pub fn release_writes(&self) {
-        self.pause.put_off_end();
+        self.put_off_end();
     }
 
     /// Closes the gate once every command that runs has ended, and then the files. Writes are held; no command of theirs is
