@@ -39,12 +39,13 @@ enum Prefixed<'a> {
     Unix(&'a str),
     Abstract(AbstractName),
     Fd(&'a str),
+    Sockpair(&'a str),
     /// The server of `rhttp@`, which HAProxy ignores on `server` lines.
     Reverse(&'a str),
 }
 
 /// HAProxy's prefixes that are not supported yet.
-const LATER: &[&str] = &["udp", "udp4", "udp6", "sockpair", "ring"];
+const LATER: &[&str] = &["udp", "udp4", "udp6", "ring"];
 
 /// Prefixes of addresses of MPTCP, and those of the same addresses for TCP.
 const MULTIPATH: [(&str, &str); 3] = [("mptcp@", "tcp@"), ("mptcp4@", "tcp4@"), ("mptcp6@", "tcp6@")];
@@ -66,6 +67,7 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
         "unix" | "uxst" => Ok(Prefixed::Unix(rest)),
         "abns" | "abnsz" => abstract_name(rest, name == "abnsz", offset).map(Prefixed::Abstract),
         "fd" => Ok(Prefixed::Fd(rest)),
+        "sockpair" => Ok(Prefixed::Sockpair(rest)),
         "rhttp" => Ok(Prefixed::Reverse(rest)),
         "ip" | "tcp" => Ok(Prefixed::Inet(Family::Any, rest)),
         "ipv4" | "tcp4" => Ok(Prefixed::Inet(Family::V4, rest)),
@@ -81,7 +83,7 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
         name => fail(
             offset,
             format!("unknown address family '{name}@'"),
-            Some("families are ipv4@, ipv6@, unix@, abns@, abnsz@, fd@ and rhttp@"),
+            Some("families are ipv4@, ipv6@, unix@, abns@, abnsz@, fd@, sockpair@ and rhttp@"),
         ),
     }
 }
@@ -118,15 +120,19 @@ fn port_number(text: &str, offset: usize) -> Result<u16, AddressError> {
     }
 }
 
-fn fd(text: &str, offset: usize) -> Result<i32, AddressError> {
+fn descriptor(text: &str, offset: usize, hint: &'static str) -> Result<i32, AddressError> {
     match text.parse::<i32>() {
         Ok(number) if number >= 0 && text.bytes().all(|b| b.is_ascii_digit()) => Ok(number),
-        _ => fail(
-            offset,
-            format!("file descriptor '{text}' is no number"),
-            Some("write 'fd@N', or 'fd@${NAME}' with the number in a variable"),
-        ),
+        _ => fail(offset, format!("file descriptor '{text}' is no number"), Some(hint)),
     }
+}
+
+fn fd(text: &str, offset: usize) -> Result<i32, AddressError> {
+    descriptor(text, offset, "write 'fd@N', or 'fd@${NAME}' with the number in a variable")
+}
+
+fn sockpair(text: &str, offset: usize) -> Result<i32, AddressError> {
+    descriptor(text, offset, "write 'sockpair@N', or 'sockpair@${NAME}' with the number in a variable")
 }
 
 /// The maximum length of a unix socket's path (the size of `sun_path` without its terminating zero).
@@ -193,6 +199,10 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
             found.push(BindAddress::Fd(fd(number, offset)?));
             return Ok(());
         }
+        Prefixed::Sockpair(number) => {
+            found.push(BindAddress::Sockpair(sockpair(number, offset)?));
+            return Ok(());
+        }
         Prefixed::Reverse(server) => {
             found.push(BindAddress::Reverse(server.into()));
             return Ok(());
@@ -233,6 +243,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     let (family, rest) = match prefix(text, 0)? {
         Prefixed::Unix(path) => return Ok(ServerAddress::Unix(unix(path, 0)?)),
         Prefixed::Abstract(name) => return Ok(ServerAddress::Abstract(name)),
+        Prefixed::Sockpair(number) => return Ok(ServerAddress::Sockpair(sockpair(number, 0)?)),
         Prefixed::Fd(_) => return fail(0, "a server can't be an inherited descriptor", None),
         Prefixed::Reverse(_) => return fail(0, "'rhttp@' is an address of 'server' and 'bind' lines only", None),
         Prefixed::Inet(family, rest) => (family, rest),
@@ -385,6 +396,7 @@ mod tests {
         let long = "x".repeat(108);
         check(&format!(":1,abns@{long}"), &format!("3: socket name '{long}' is too long (at most 107 bytes)"));
         check("fd@7", "[Fd(7)]");
+        check("sockpair@7,sockpair@8", "[Sockpair(7), Sockpair(8)]");
     }
 
     #[test]
@@ -396,6 +408,8 @@ mod tests {
         check(":80,:x", "5: invalid port 'x'");
         check("localhost:80", "0: invalid address: 'localhost' in 'localhost:80'");
         check("fd@${x}", "0: file descriptor '${x}' is no number");
+        check(":80,sockpair@7:80", "4: file descriptor '7:80' is no number");
+        check("sockpair@", "0: file descriptor '' is no number");
         check("foo@x:1", "0: unknown address family 'foo@'");
         check("quic4@:443", "0: addresses of the form 'quic4@' are not supported: QUIC is not");
         check("", "0: an address is missing");
@@ -420,6 +434,8 @@ mod tests {
         check_server("/run/app.sock", "Unix(\"/run/app.sock\")");
         check_server("abns@app", "Abstract(AbstractName { name: \"app\", is_exact: false })");
         check_server("abnsz@app", "Abstract(AbstractName { name: \"app\", is_exact: true })");
+        check_server("sockpair@7", "Sockpair(7)");
+        check_server("sockpair@-1", "0: file descriptor '-1' is no number");
         check_server("1.2.3:80", "0: invalid address: '1.2.3' in '1.2.3:80'");
         check_server("app:99999", "4: invalid port '99999'");
         check_server("app:80-90", "4: port range '80-90' is not allowed here");

@@ -110,7 +110,9 @@ fn check_bind(config: &Config, server: &str) -> Result<(), String> {
     let is_transparent = match &found.address {
         ServerAddress::Inet(address, _) => IpAddr::is_unspecified(address),
         ServerAddress::Name(..) => false,
-        ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Reverse => true,
+        ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Sockpair(_) | ServerAddress::Reverse => {
+            true
+        }
     };
     if is_transparent {
         return Err(format!("Cannot use transparent server '{server}' as target to a reverse bind."));

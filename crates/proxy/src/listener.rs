@@ -72,7 +72,7 @@ impl BindError {
 }
 
 /// Returns the system's text of an error, without Rust's `(os error N)`.
-fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
@@ -198,8 +198,11 @@ fn listen_for(
             sockets.push(maker.listen(wanted)?);
         }
     }
-    for socket in &sockets {
-        set_up(socket, bind, wanted.backlog)?;
+    // As in HAProxy, options of a socket have no effect on one that only passes connections.
+    if !matches!(address, BindAddress::Sockpair(_)) {
+        for socket in &sockets {
+            set_up(socket, bind, wanted.backlog)?;
+        }
     }
     Ok(sockets)
 }
@@ -246,6 +249,7 @@ fn bind_address(
         removed: AtomicBool::new(false),
         local,
         is_tcp: local.is_some() && !bind.datagram,
+        is_passed: matches!(address, BindAddress::Sockpair(_)),
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG).min(i32::MAX as u32) as i32,
         putting_aside: Mutex::new(()),
         reverse,

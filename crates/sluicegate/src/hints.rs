@@ -61,7 +61,9 @@ fn shown(address: &BindAddress) -> String {
         BindAddress::Inet(IpAddr::V6(ip), port) => format!("[{ip}]:{port}"),
         BindAddress::Inet(IpAddr::V4(ip), port) => format!("{ip}:{port}"),
         BindAddress::Unix(path) => path.display().to_string(),
-        BindAddress::Abstract(_) | BindAddress::Fd(_) | BindAddress::Reverse(_) => address.with_family(),
+        BindAddress::Abstract(_) | BindAddress::Fd(_) | BindAddress::Sockpair(_) | BindAddress::Reverse(_) => {
+            address.with_family()
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::arguments::Service;
 use crate::files::{Disk, Recorder};
 use crate::report::Report;
 use crate::shape::privileges::{self, Privileges};
-use crate::{clients, commands, output};
+use crate::{clients, commands, output, passed};
 
 /// A configuration without errors.
 pub struct Loaded {
@@ -184,7 +184,7 @@ impl Begun {
     /// only one of them.
     pub fn finish(self, service: &Service) -> Result<Loaded, usize> {
         let Begun { mut draft, environment, report, reading } = self;
-        let Reading { files: source, living, scripts, .. } = reading;
+        let Reading { files: source, living, scripts, environment: replaced, .. } = reading;
         let workers = living.as_ref().map_or_else(|| workers(draft.global()), |living| living.workers);
         let lua_logger = Arc::new(OnceLock::new());
         let lua = if draft.global().lua_loads.is_empty() {
@@ -229,6 +229,10 @@ impl Begun {
                 check_links(&config.stores, &stores, diagnostics);
                 privileges = Privileges::resolve(&global, diagnostics);
                 privileges::check_owners(config, diagnostics);
+            }
+            // A process that hands its files over has not inherited what the serving one has.
+            if living.is_none() && replaced.is_none() {
+                passed::check(config, diagnostics);
             }
             clients::check(config, diagnostics);
             check_tls(config, diagnostics);

@@ -19,6 +19,7 @@ mod load;
 mod memory;
 mod migrate;
 mod output;
+mod passed;
 mod posts;
 mod report;
 mod serve;

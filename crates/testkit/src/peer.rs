@@ -282,21 +282,26 @@ impl Haproxy {
     pub fn start(configuration: &str, listening: &[&Listening]) -> Haproxy {
         let other = std::env::var_os("SLUICEGATE_HAPROXY").map(PathBuf::from);
         let program = other.unwrap_or_else(|| PathBuf::from("/usr/sbin/haproxy"));
-        Haproxy::start_program(&program, configuration, listening)
+        Haproxy::start_program(&program, configuration, &fds(listening))
     }
 
     /// Starts HAProxy 2.8, where 2.6 lacks a behaviour.
     pub fn start_2_8(configuration: &str, listening: &[&Listening]) -> Haproxy {
-        Haproxy::start_program(&newer_peer("haproxy-2.8"), configuration, listening)
+        Haproxy::start_2_8_inheriting(configuration, &fds(listening))
     }
 
-    fn start_program(program: &Path, configuration: &str, listening: &[&Listening]) -> Haproxy {
+    /// The same with any descriptors, which it inherits under their numbers.
+    pub fn start_2_8_inheriting(configuration: &str, inherited: &[RawFd]) -> Haproxy {
+        Haproxy::start_program(&newer_peer("haproxy-2.8"), configuration, inherited)
+    }
+
+    fn start_program(program: &Path, configuration: &str, inherited: &[RawFd]) -> Haproxy {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("haproxy.cfg");
         std::fs::write(&path, configuration).expect("writable");
         let mut command = Command::new(program);
         command.arg("-db").arg("-f").arg(&path);
-        let program = Program::start(command, &fds(listening));
+        let program = Program::start(command, inherited);
         Haproxy { program, _directory: directory }
     }
 }
@@ -315,6 +320,12 @@ impl Sluicegate {
         Sluicegate::start_in(binary, configuration, listening, directory)
     }
 
+    /// The same with any descriptors, which are inherited under their numbers.
+    pub fn start_inheriting(binary: &str, configuration: &str, inherited: &[RawFd]) -> Sluicegate {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        Sluicegate::start_program(binary, configuration, inherited, directory)
+    }
+
     /// The same in a directory that holds further files already.
     pub fn start_in(
         binary: &str,
@@ -322,12 +333,21 @@ impl Sluicegate {
         listening: &[&Listening],
         directory: tempfile::TempDir,
     ) -> Sluicegate {
+        Sluicegate::start_program(binary, configuration, &fds(listening), directory)
+    }
+
+    fn start_program(
+        binary: &str,
+        configuration: &str,
+        inherited: &[RawFd],
+        directory: tempfile::TempDir,
+    ) -> Sluicegate {
         let text = configuration.replace("@DIR@", directory.path().to_str().expect("a UTF-8 path"));
         let path = directory.path().join("sluicegate.cfg");
         std::fs::write(&path, text).expect("writable");
         let mut command = Command::new(binary);
         command.arg("run").arg(&path).current_dir(directory.path());
-        let program = Program::start(command, &fds(listening));
+        let program = Program::start(command, inherited);
         Sluicegate { program, directory }
     }
 

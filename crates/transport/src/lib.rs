@@ -13,6 +13,7 @@ mod listen;
 mod listener;
 mod namespace;
 mod options;
+mod passed;
 mod pipe;
 mod recycled;
 mod slice;
@@ -33,6 +34,7 @@ pub use listen::{
 pub use listener::Listener;
 pub use namespace::Namespace;
 pub use options::SocketOptions;
+pub use passed::{carrier, connect_over, is_carrier, receive_connection};
 pub use pipe::{Pipe, Pipes};
 pub use recycled::Recycled;
 pub use slice::{SLICE, give_way};

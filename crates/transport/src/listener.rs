@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::Socket;
+use crate::{Socket, is_carrier, receive_connection};
 
 /// A listening socket.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub enum Listener {
     Tcp(TcpListener),
     /// A unix stream socket.
     Unix(UnixListener),
+    /// A unix socket over which connections are passed (`sockpair@`).
+    Passed(AsyncFd<OwnedFd>),
 }
 
 impl Listener {
@@ -28,7 +32,10 @@ impl Listener {
         raw.set_nonblocking(true)?;
         let is_unix = raw.local_addr()?.is_unix();
         let fd = OwnedFd::from(raw);
-        if is_unix {
+        if is_carrier(&fd) {
+            // SAFETY: an `OwnedFd` keeps its descriptor open and unchanged until it is dropped, with the `AsyncFd`.
+            Ok(Listener::Passed(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?))
+        } else if is_unix {
             Ok(Listener::Unix(UnixListener::from_std(fd.into())?))
         } else {
             Ok(Listener::Tcp(TcpListener::from_std(fd.into())?))
@@ -48,6 +55,14 @@ impl Listener {
                 Ok((Socket::Tcp(stream), Some(peer)))
             }
             Listener::Unix(listener) => Ok((Socket::Unix(listener.accept().await?.0), None)),
+            Listener::Passed(carrier) => {
+                let received = carrier.async_io(Interest::READABLE, |carrier| receive_connection(carrier)).await;
+                match received {
+                    // Once the other end is closed nothing comes any more.
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => std::future::pending().await,
+                    received => Ok((Socket::from_fd(received?, false)?, None)),
+                }
+            }
         }
     }
 
@@ -55,14 +70,14 @@ impl Listener {
     pub fn local_addr(&self) -> Option<SocketAddr> {
         match self {
             Listener::Tcp(listener) => listener.local_addr().ok(),
-            Listener::Unix(_) => None,
+            Listener::Unix(_) | Listener::Passed(_) => None,
         }
     }
 
     /// Returns the path of a unix socket; `None` for an abstract one and for TCP.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
-            Listener::Tcp(_) => None,
+            Listener::Tcp(_) | Listener::Passed(_) => None,
             Listener::Unix(listener) => Some(listener.local_addr().ok()?.as_pathname()?.to_owned()),
         }
     }
@@ -71,6 +86,7 @@ impl Listener {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::os::fd::AsFd as _;
 
     use super::*;
 
@@ -94,5 +110,16 @@ mod tests {
         let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         let (socket, peer) = listener.accept().await.unwrap();
         assert_eq!((peer, socket.unix_path(false)), (None, Some(path)));
+
+        let (sender, receiver) = std::os::unix::net::UnixStream::pair().unwrap();
+        let listener = Listener::from_fd(receiver.into()).unwrap();
+        assert_eq!((listener.local_addr(), listener.path()), (None, None));
+        let (mut client, passed) = std::os::unix::net::UnixStream::pair().unwrap();
+        crate::send_descriptors(&sender, b"xx", &[passed.as_fd()]).unwrap();
+        let (socket, peer) = listener.accept().await.unwrap();
+        assert_eq!(peer, None);
+        client.write_all(b"x").unwrap();
+        socket.readable().await.unwrap();
+        assert_eq!(socket.try_read(&mut [0; 2]).unwrap(), 1);
     }
 }

@@ -662,6 +662,8 @@ pub enum BindAddress {
     Abstract(AbstractName),
     /// An inherited listening descriptor (`fd@N`).
     Fd(i32),
+    /// An inherited unix socket over which connections are passed as descriptors (`sockpair@N`).
+    Sockpair(i32),
     /// `rhttp@BACKEND/SERVER`: connections to this server, which sends requests on them.
     Reverse(Arc<str>),
 }
@@ -675,6 +677,7 @@ impl BindAddress {
             BindAddress::Unix(path) => format!("unix@{}", path.display()),
             BindAddress::Abstract(name) => name.to_string(),
             BindAddress::Fd(number) => format!("fd@{number}"),
+            BindAddress::Sockpair(number) => format!("sockpair@{number}"),
             BindAddress::Reverse(server) => format!("rhttp@{server}"),
         }
     }
@@ -698,6 +701,8 @@ pub enum ServerAddress {
     Unix(PathBuf),
     /// An abstract unix socket.
     Abstract(AbstractName),
+    /// An inherited unix socket over which an end of each connection is passed (`sockpair@N`).
+    Sockpair(i32),
     /// `rhttp@`: none; the server has connected to this side (`attach-srv`).
     Reverse,
 }

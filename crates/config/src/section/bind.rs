@@ -555,6 +555,13 @@ pub(crate) fn place(
         diagnostics.error(line.at(index), format!("'{}': 'rhttp@' is possible in frontends only", line.text(0)));
         bind.addresses.clear();
     }
+    let is_sockpair = |address: &BindAddress| matches!(address, BindAddress::Sockpair(_));
+    let takes_none = matches!(context.section, "store" | "origin") || line.text(0) == "dgram-bind";
+    if takes_none && bind.addresses.iter().any(is_sockpair) {
+        let message = format!("'{}': addresses of the form 'sockpair@' are not supported here", line.text(0));
+        diagnostics.error(line.at(index), message);
+        bind.addresses.clear();
+    }
 }
 
 /// Reads options, starting with word `next`; returns false after an error that prevents reading the rest.

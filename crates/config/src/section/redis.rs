@@ -368,7 +368,7 @@ impl EngineReader<'_> {
             ServerAddress::Inet(ip, given) => port(given).map(|port| EngineAddress::Tcp(ip.to_string(), port)),
             ServerAddress::Name(name, given) => port(given).map(|port| EngineAddress::Tcp(name, port)),
             ServerAddress::Unix(path) => Some(EngineAddress::Unix(path)),
-            ServerAddress::Abstract(_) | ServerAddress::Reverse => None,
+            ServerAddress::Abstract(_) | ServerAddress::Sockpair(_) | ServerAddress::Reverse => None,
         };
         match address {
             Some(address) => {

@@ -144,6 +144,8 @@ impl protocol::Commands for Current {
     fn listening(&self) -> Vec<Arc<OwnedFd>> {
         let mut sockets: Vec<_> = self.running().listeners().iter().flat_map(|listener| listener.sockets()).collect();
         sockets.extend(self.stats_sockets().into_iter().map(|socket| socket.listener));
+        // As in HAProxy, the sockets of `sockpair@` are inherited from the parent alone.
+        sockets.retain(|socket| !transport::is_carrier(socket));
         sockets
     }
 }

@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
-use sluicegate_config::model::{Config, ServerChoice, StatsLevel};
+use sluicegate_config::model::{Config, ServerAddress, ServerChoice, StatsLevel};
 use sluicegate_config::{add_server, expand_address};
+use sluicegate_transport::carrier;
 
 use super::catalogue::{Call, Command, Run};
 use super::change::backend_named;
 use super::protocol::Answer;
+use crate::listener::reason;
 use crate::reload::{Amended, Current};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Detail, ServerRun, clear_idle};
@@ -62,6 +64,12 @@ fn add<'a>(mut call: Call<'a>) -> Answer<'a> {
             let mut config = Config::clone(&running.config);
             config.tls_files = Arc::new(running.process.certificates.files());
             let config = add_server(&config, proxy.id, name, &words).map_err(|message| message + "\n")?;
+            let server = config.proxies[proxy.id.0 as usize].servers.last();
+            if let Some(ServerAddress::Sockpair(number)) = server.map(|server| &server.address)
+                && let Err(error) = carrier(*number)
+            {
+                return Err(format!("cannot use file descriptor '{number}' : {}.\n", reason(&error)));
+            }
             Ok(Amended { config, added: Some(proxy.id) })
         };
         match current(&call) {

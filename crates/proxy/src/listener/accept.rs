@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sluicegate_transport as transport;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -34,7 +35,7 @@ pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket:
         return;
     }
     while let Ok(slots) = Slots::take(listener, worker.index) {
-        let Ok((fd, peer)) = accept(socket) else { return };
+        let Ok((fd, peer)) = accept(listener, socket) else { return };
         slots.used();
         worker.figures().sessions.add(1);
         session::start(worker, Accepted { fd, peer, slots }, worker.index);
@@ -79,6 +80,8 @@ pub(crate) async fn accept_for(worker: Rc<Worker>, listener: Arc<Listener>, of: 
 async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<OwnedFd>) -> io::Result<()> {
     let mut aside = Aside::new(&listener);
     let mut place = listener.process.accept_loop();
+    // Whether who passes connections is gone.
+    let mut is_over = false;
     let mut socket = register(socket)?;
     let refuses_privileged = worker.running.config.global.refuses_privileged_ports;
     while worker.phase() == Phase::Serving {
@@ -94,7 +97,7 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
                 socket = register(raw)?;
                 continue;
             }
-            ready = socket.readable() => ready?,
+            ready = socket.readable(), if !is_over => ready?,
         };
         for _ in 0..ACCEPTS_PER_WAKE {
             if aside.has_changed() {
@@ -125,7 +128,7 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
                 tokio::time::sleep(pause).await;
                 continue;
             }
-            let accepted = ready.try_io(|socket| accept(socket.get_ref()));
+            let accepted = ready.try_io(|socket| accept(&listener, socket.get_ref()));
             if !matches!(accepted, Ok(Ok(_))) {
                 paces.give();
             }
@@ -135,6 +138,10 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
                 Ok(Ok((fd, peer))) => {
                     slots.used();
                     dispatch(&worker, Accepted { fd, peer, slots });
+                }
+                Ok(Err(error)) if listener.is_passed && error.kind() == io::ErrorKind::UnexpectedEof => {
+                    is_over = true;
+                    break;
                 }
                 Ok(Err(error)) => match error.raw_os_error() {
                     // Our own shortage: without a pause the listener, still readable, would spin.
@@ -244,12 +251,15 @@ fn dispatch(worker: &Rc<Worker>, accepted: Accepted) {
     session::start(worker, accepted, if lighter { least } else { worker.index });
 }
 
-fn accept(listener: &OwnedFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+fn accept(listener: &Listener, socket: &OwnedFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    if listener.is_passed {
+        return Ok((transport::receive_connection(socket)?, None));
+    }
     let mut storage = MaybeUninit::<libc::sockaddr_storage>::zeroed();
     let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: `storage` is as large as `len` says and outlives the call.
-    let fd = unsafe { libc::accept4(listener.as_fd().as_raw_fd(), storage.as_mut_ptr().cast(), &mut len, flags) };
+    let fd = unsafe { libc::accept4(socket.as_fd().as_raw_fd(), storage.as_mut_ptr().cast(), &mut len, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -107,6 +107,7 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
             socket
         }
         BindAddress::Fd(number) => RawSocket::from(transport::inherited(*number)?),
+        BindAddress::Sockpair(number) => return transport::carrier(*number),
         // Nothing listens there.
         BindAddress::Reverse(_) => return Err(io::ErrorKind::Unsupported.into()),
     };

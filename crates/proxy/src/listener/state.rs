@@ -29,6 +29,7 @@ impl fmt::Display for DisplayAddress<'_> {
             BindAddress::Unix(path) => write!(f, "unix@{}", path.display()),
             BindAddress::Abstract(name) => write!(f, "{name}"),
             BindAddress::Fd(number) => write!(f, "fd@{number}"),
+            BindAddress::Sockpair(number) => write!(f, "sockpair@{number}"),
             BindAddress::Reverse(server) => write!(f, "rhttp@{server}"),
         }
     }
@@ -62,6 +63,8 @@ pub struct Listener {
     pub local: Option<SocketAddr>,
     /// Whether connections are TCP.
     pub is_tcp: bool,
+    /// Whether connections are passed as descriptors (`sockpair@`).
+    pub(crate) is_passed: bool,
     /// The number of connections that the kernel may complete ahead of `accept`.
     pub(super) backlog: i32,
     /// Held while a worker suspends the socket.
@@ -144,7 +147,7 @@ impl Listener {
 
     /// Returns the address as `show stat` prints it.
     pub fn address(&self) -> Cow<'static, str> {
-        if self.is_reverse() {
+        if self.is_reverse() || self.is_passed {
             return Cow::Borrowed("");
         }
         self.local.map_or(Cow::Borrowed("unix"), |local| Cow::Owned(local.to_string()))

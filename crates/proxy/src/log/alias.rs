@@ -153,6 +153,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
     match alias {
         LogAlias::Ci => client_address(cx.source, flags, mode, out),
         LogAlias::Cp => client_port(cx.source, flags, out),
+        LogAlias::Fi | LogAlias::Fp if cx.destination.is_none() && is_passed(cx) => append_text(b"", flags, mode, out),
         LogAlias::Fi => client_address(cx.destination, flags, mode, out),
         LogAlias::Fp => client_port(cx.destination, flags, out),
         LogAlias::Bi => server_address(near(), flags, mode, out),
@@ -313,6 +314,11 @@ fn quoted(flags: FormatFlags, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>
     if flags.quote {
         out.push(b'"');
     }
+}
+
+/// Returns whether the connection was passed as a descriptor: HAProxy knows no destination of it.
+fn is_passed(cx: &StreamContext) -> bool {
+    cx.client.listener.as_ref().is_some_and(|listener| listener.is_passed)
 }
 
 /// Appends a client's address. The client of a unix socket has none; HAProxy prints `unix` and the listener's number.

@@ -89,7 +89,10 @@ impl Section {
     /// Stops listening, so that the process that replaces this one gets all connections. An inherited socket may be that
     /// of the other process, too.
     fn shut_door(&self) {
-        let is_inherited = |bind: &model::Bind| matches!(bind.addresses.first(), Some(model::BindAddress::Fd(_)));
+        let is_inherited = |bind: &model::Bind| {
+            use model::BindAddress::{Fd, Sockpair};
+            matches!(bind.addresses.first(), Some(Fd(_) | Sockpair(_)))
+        };
         if let Some(door) = self.door()
             && !self.config.bind().is_some_and(is_inherited)
         {

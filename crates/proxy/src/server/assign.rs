@@ -336,7 +336,8 @@ impl Assignment<'_> {
                 ConnectError::Tls(error) => Some(error),
                 _ => None,
             };
-            let is_hopeless = matches!(error, ConnectError::Resource | ConnectError::Unattached);
+            let is_hopeless =
+                matches!(error, ConnectError::Internal | ConnectError::Resource | ConnectError::Unattached);
             if !is_hopeless {
                 self.observed(&slot.server, Observed::NotConnected);
             }
@@ -344,6 +345,7 @@ impl Assignment<'_> {
             if is_hopeless || !retried {
                 self.count(&slot.server, |counters| counters.econ.add(1));
                 return Err(match error {
+                    ConnectError::Internal => ServerFailure::Internal,
                     ConnectError::Resource => ServerFailure::Resource,
                     ConnectError::TimedOut => ServerFailure::ConnectTimeout,
                     ConnectError::Refused

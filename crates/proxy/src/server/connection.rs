@@ -154,6 +154,13 @@ pub(crate) async fn connect(
         }
         // It connects to this side.
         ServerAddress::Reverse => Err(ConnectError::Unattached),
+        ServerAddress::Sockpair(number) => {
+            transport::connect_over(*number).map_err(|error| match error.raw_os_error() {
+                Some(libc::EAGAIN) => ConnectError::Internal,
+                _ if classify(&error) == ConnectError::Resource => ConnectError::Resource,
+                _ => ConnectError::Internal,
+            })
+        }
         ServerAddress::Unix(_) | ServerAddress::Abstract(_) => {
             connect_unix(&server.config.address).map_err(|error| match classify(&error) {
                 ConnectError::Refused => ConnectError::RefusedAtOnce,
@@ -212,11 +219,12 @@ pub(crate) async fn say(socket: &Socket, mut bytes: &[u8], limit: Option<Duratio
     said.map_err(|error| classify(&error))
 }
 
-/// Connects to a unix socket.
+/// Connects to a unix socket, or over one (`sockpair@`).
 pub(crate) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
     match address {
         ServerAddress::Unix(path) => UnixAddress::Path(path).connect(),
         ServerAddress::Abstract(AbstractName { name, is_exact }) => UnixAddress::Abstract(name, *is_exact).connect(),
+        ServerAddress::Sockpair(number) => transport::connect_over(*number),
         ServerAddress::Inet(..) | ServerAddress::Name(..) | ServerAddress::Reverse => {
             Err(io::ErrorKind::InvalidInput.into())
         }

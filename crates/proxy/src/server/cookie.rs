@@ -87,7 +87,9 @@ impl CookieMaker {
 fn place(server: &ServerRun) -> Option<Place> {
     let configured = match &server.config.address {
         ServerAddress::Inet(_, port) | ServerAddress::Name(_, port) => *port,
-        ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Reverse => return None,
+        ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Sockpair(_) | ServerAddress::Reverse => {
+            return None;
+        }
     };
     let port = match (server.shared.moved().port, configured) {
         (Some(port), _) | (None, ServerPort::Fixed(port)) => port,

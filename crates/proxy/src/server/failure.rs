@@ -2,8 +2,8 @@
 
 use crate::stream::Endings;
 
-/// The reason why there is no server connection. The response is a 503, unless the server redirects; the log's
-/// termination state differs.
+/// The reason why there is no server connection. The response is a 503, unless the error is this process's own or the
+/// server redirects; the log's termination state differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerFailure {
     /// No server is usable (`SC`, `<NOSRV>`).
@@ -18,6 +18,8 @@ pub enum ServerFailure {
     ConnectTimeout,
     /// This machine has no descriptor, port or memory left (`RC`).
     Resource,
+    /// A connection could not be passed to the server (`IC`).
+    Internal,
     /// None: the server redirects the request to another place (`redir`, `LC`).
     Redirected,
 }
@@ -25,7 +27,11 @@ pub enum ServerFailure {
 impl ServerFailure {
     /// Returns the status of the error page.
     pub fn status(self) -> u16 {
-        if self == ServerFailure::Redirected { 302 } else { 503 }
+        match self {
+            ServerFailure::Redirected => 302,
+            ServerFailure::Internal => 500,
+            _ => 503,
+        }
     }
 
     /// Returns the termination state for the log.
@@ -36,6 +42,7 @@ impl ServerFailure {
             ServerFailure::QueueFull => (b'S', b'Q'),
             ServerFailure::ConnectTimeout => (b's', b'C'),
             ServerFailure::Resource => (b'R', b'C'),
+            ServerFailure::Internal => (b'I', b'C'),
             ServerFailure::Redirected => (b'L', b'C'),
         };
         Endings { who, phase }

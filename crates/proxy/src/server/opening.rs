@@ -30,6 +30,8 @@ pub(crate) enum ConnectError {
     TimedOut,
     /// The server (`rhttp@`) has no connection to this side; another attempt would not help.
     Unattached,
+    /// The connection could not be passed to the server (`sockpair@`); HAProxy does not try again.
+    Internal,
     /// This machine has no descriptor, port or memory left; another attempt would not help.
     Resource,
 }

@@ -73,7 +73,10 @@ impl ServerRun {
         match &self.config.address {
             ServerAddress::Inet(ip, port) => ip.is_unspecified() || matches!(port, ServerPort::Offset(_)),
             ServerAddress::Name(_, port) => matches!(port, ServerPort::Offset(_)),
-            ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Reverse => false,
+            ServerAddress::Unix(_)
+            | ServerAddress::Abstract(_)
+            | ServerAddress::Sockpair(_)
+            | ServerAddress::Reverse => false,
         }
     }
 
@@ -83,7 +86,10 @@ impl ServerRun {
         let (ip, port) = match &self.config.address {
             ServerAddress::Inet(ip, port) => (*ip, *port),
             ServerAddress::Name(_, port) => (self.address()?, *port),
-            ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Reverse => return None,
+            ServerAddress::Unix(_)
+            | ServerAddress::Abstract(_)
+            | ServerAddress::Sockpair(_)
+            | ServerAddress::Reverse => return None,
         };
         let moved = self.shared.moved();
         // A server without an address of its own is reached at the client's original destination.

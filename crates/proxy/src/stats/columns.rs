@@ -303,6 +303,7 @@ columns! {
     "h3req" MCP u64 => |v| v.frontend(|_| Number(0)),
     "proto" SGP str => |v| match v.object {
         Object::Socket(_, listener) if listener.is_reverse() => "rev".into(),
+        Object::Socket(_, listener) if listener.is_passed => "sockpair".into(),
         Object::Socket(_, listener) => match &*listener.address() {
             address if address.starts_with('[') => "tcpv6",
             address if address.starts_with(|first: char| first.is_ascii_digit()) => "tcpv4",
@@ -466,7 +467,7 @@ fn address(server: &ServerRun) -> Cell {
     match &server.config.address {
         ServerAddress::Unix(path) => format!("unix:{}", path.display()).into(),
         ServerAddress::Abstract(name) => name.to_string().into(),
-        ServerAddress::Reverse => Empty,
+        ServerAddress::Sockpair(_) | ServerAddress::Reverse => Empty,
         ServerAddress::Inet(..) | ServerAddress::Name(..) => match server.socket_addr(None) {
             Some(address) => address.to_string().into(),
             // An address without a port is shown with port 0, as in HAProxy.

@@ -26,6 +26,7 @@ use super::{Kind, receive, send};
 use crate::clients::Clients;
 use crate::descriptors;
 use crate::load::{self, Living as Kept, Loaded, Reading};
+use crate::passed;
 use crate::posts::{self, Post, Posts};
 use crate::report::{Report, kept};
 use crate::stores::{Changes, Stores};
@@ -211,6 +212,10 @@ impl Living {
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
         server::take_addresses(&running, &names);
         let maker = Remote(Mutex::new(stream));
+        let missing = passed::missing(&config);
+        if !missing.is_empty() {
+            return Err(missing.join("\n"));
+        }
         let bound = listener::bind_after(&running, before.listeners(), &maker);
         let listening: Vec<_> = before.listeners().iter().filter_map(|listener| listener.local).collect();
         let (process, served) = (&running.process, self.posts.lock());
@@ -346,7 +351,9 @@ impl Sockets for Remote<'_> {
         match receive(stream)? {
             (Kind::Socket, _, Some(socket)) => Ok(socket),
             // An inherited descriptor may be one of this process.
-            (Kind::NoSocket, ..) if matches!(wanted.address, BindAddress::Fd(_)) => SystemSockets.listen(wanted),
+            (Kind::NoSocket, ..) if matches!(wanted.address, BindAddress::Fd(_) | BindAddress::Sockpair(_)) => {
+                SystemSockets.listen(wanted)
+            }
             (Kind::NoSocket, bytes, _) => {
                 let code = bytes.try_into().map_or(libc::EPERM, i32::from_le_bytes);
                 Err(io::Error::from_raw_os_error(code))

@@ -250,6 +250,7 @@ impl WantedSocket {
             BindAddress::Abstract(name) => (2, name.name.clone().into_bytes(), u32::from(name.is_exact)),
             BindAddress::Fd(number) => (3, Vec::new(), *number as u32),
             BindAddress::Reverse(server) => (4, server.as_bytes().to_vec(), 0),
+            BindAddress::Sockpair(number) => (5, Vec::new(), *number as u32),
         };
         number(&mut out, kind);
         text(&mut out, &first);
@@ -279,6 +280,7 @@ impl WantedSocket {
             2 => BindAddress::Abstract(AbstractName { name: string()?.to_owned(), is_exact: second != 0 }),
             3 => BindAddress::Fd(second as i32),
             4 => BindAddress::Reverse(string()?.into()),
+            5 => BindAddress::Sockpair(second as i32),
             _ => return Err(Broken),
         };
         let backlog = reader.number()?;
@@ -483,6 +485,7 @@ mod tests {
             BindAddress::Unix("/run/s".into()),
             BindAddress::Abstract(AbstractName { name: "s".into(), is_exact: true }),
             BindAddress::Fd(3),
+            BindAddress::Sockpair(3),
             BindAddress::Reverse("b/s".into()),
         ];
         for address in addresses {

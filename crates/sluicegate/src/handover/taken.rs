@@ -93,7 +93,7 @@ fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
         BindAddress::Abstract(AbstractName { name, is_exact }) => {
             abstract_address(name, *is_exact).is_ok_and(|address| address == local)
         }
-        BindAddress::Fd(_) | BindAddress::Reverse(_) => false,
+        BindAddress::Fd(_) | BindAddress::Sockpair(_) | BindAddress::Reverse(_) => false,
     }
 }
 

@@ -46,6 +46,7 @@ mod robust;
 mod runtime_state;
 mod servers;
 mod shape;
+mod sockpair;
 mod spoe;
 mod state_files;
 mod states;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
 use crate::limits::TRACKED_COUNTERS_MAX;
 use crate::model::{
-    CloseSpread, DnsFamilies, LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, RuntimeState, StatusClasses,
-    StatusCodes,
+    BindAddress, CloseSpread, DnsFamilies, LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, RuntimeState,
+    StatusClasses, StatusCodes,
 };
 use crate::section::log;
 use crate::section::table::{self, MANY, Table};
@@ -522,7 +522,10 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
          'shards' and 'thread' have no effect.",
         |r, line| {
             if let Some(socket) = stats_socket::stats_socket(line, r.files, r.diagnostics) {
-                r.env.append("HAPROXY_CLI", &socket.address.with_family());
+                // HAProxy lists no socket of this kind.
+                if !matches!(socket.address, BindAddress::Sockpair(_)) {
+                    r.env.append("HAPROXY_CLI", &socket.address.with_family());
+                }
                 r.reader.secure.note(r.reader.global.stats_sockets.len(), line);
                 r.reader.global.stats_sockets.push(socket);
             }

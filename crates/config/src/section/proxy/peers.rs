@@ -362,7 +362,9 @@ fn connected(address: &BindAddress) -> ServerAddress {
         BindAddress::Unix(path) => ServerAddress::Unix(path.clone()),
         BindAddress::Abstract(name) => ServerAddress::Abstract(name.clone()),
         // An inherited socket has no address here: nobody teaches the next process by it.
-        BindAddress::Fd(_) | BindAddress::Reverse(_) => ServerAddress::Inet([0, 0, 0, 0].into(), ServerPort::Fixed(0)),
+        BindAddress::Fd(_) | BindAddress::Sockpair(_) | BindAddress::Reverse(_) => {
+            ServerAddress::Inet([0, 0, 0, 0].into(), ServerPort::Fixed(0))
+        }
     }
 }
 

@@ -53,7 +53,8 @@ pub(super) const SERVER: Row<ProxyParser> = row(
     2,
     MANY,
     "NAME ADDRESS[:PORT] [OPTION]…",
-    "A server. One with the address 'rhttp@' connects to this side, for reverse HTTP.",
+    "A server. One with the address 'sockpair@N' gets an end of each connection over the inherited unix socket N; one with \
+     'rhttp@' connects to this side, for reverse HTTP.",
     server::server,
 );
 

@@ -64,7 +64,9 @@ impl Probe<'_> {
                 Ok(result) => result,
                 Err(_) => return Err(self.trouble(CheckStatus::L4Tout, None, step)),
             },
-            (None, unix @ (ServerAddress::Unix(_) | ServerAddress::Abstract(_))) => connect_unix(unix),
+            (None, unix @ (ServerAddress::Unix(_) | ServerAddress::Abstract(_) | ServerAddress::Sockpair(_))) => {
+                connect_unix(unix)
+            }
             (None, _) => Err(io::Error::other("no address to check")),
         };
         let mut socket =
