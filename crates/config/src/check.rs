@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::catalogue::{FetchRow, Place, Sides};
+use crate::catalogue::{FetchRow, Needs, Place, Sides};
 use crate::diagnostic::Diagnostics;
 use crate::format;
 use crate::model::{
-    AclRef, Action, BackendName, Balance, BandwidthLimit, Config, DataKind, Edit, Filter, HashKey, LogLine, Mode,
-    Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, StateSource, TableData,
+    AclRef, Action, BackendName, Balance, BandwidthLimit, Config, DataKind, Edit, Expr, Filter, HashKey, LogLine, Mode,
+    NumberOr, Position, Proto, Proxy, ProxyId, ProxyKind, Rule, ServerChoice, SetBandwidthLimit, StateSource,
+    TableData, TimeOr,
 };
 use crate::reverse;
 use crate::suggest;
@@ -472,28 +473,57 @@ fn captures(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Adds HAProxy's warnings about rules of a frontend that use contents and do not wait for any.
+/// Adds HAProxy's warnings about rules that use contents and do not wait for any.
 fn contents_without_delay(proxy: &Proxy, diagnostics: &mut Diagnostics) {
-    if proxy.kind == ProxyKind::Backend || proxy.inspect_delay.is_some() {
-        return;
-    }
-    for rule in &proxy.tcp_request_content {
-        let (expr, what) = match &rule.action {
-            Action::Capture { expr, .. } => (expr, "capture"),
-            Action::Track(track) => (&track.key, "content track-sc*"),
-            _ => continue,
-        };
-        if !FetchRow::of(expr.fetch).needs.met_by(Place::TcpSession.has(Sides::FRONT)) {
-            let message = format!(
-                "{} '{}' : a 'tcp-request {what}' rule explicitly depending on request contents without any 'tcp-request \
-                 inspect-delay' setting. This means that this rule will randomly find its contents. This can be fixed by \
-                 setting the tcp-request inspect-delay.",
-                proxy.kind.word(),
-                proxy.name
-            );
-            diagnostics.warning(rule.at.clone(), message);
+    let mut warn = |rule: &Rule, side: &str, what: &str| {
+        let message = format!(
+            "{} '{}' : a 'tcp-{side} {what}' rule explicitly depending on {side} contents without any 'tcp-{side} \
+             inspect-delay' setting. This means that this rule will randomly find its contents. This can be fixed by \
+             setting the tcp-{side} inspect-delay.",
+            proxy.kind.word(),
+            proxy.name
+        );
+        diagnostics.warning(rule.at.clone(), message);
+    };
+    let limit = "content set-bandwidth-limit*";
+    if proxy.kind != ProxyKind::Backend && proxy.inspect_delay.is_none() {
+        let has = Place::TcpSession.has(Sides::FRONT);
+        let waits = |expr: &Expr| !FetchRow::of(expr.fetch).needs.met_by(has);
+        for rule in &proxy.tcp_request_content {
+            match &rule.action {
+                Action::Capture { expr, .. } if waits(expr) => warn(rule, "request", "capture"),
+                Action::Track(track) if waits(&track.key) => warn(rule, "request", "content track-sc*"),
+                Action::SetBandwidthLimit(set) => {
+                    let waiting = samples_of(set, proxy).into_iter().filter(|expr| waits(expr));
+                    waiting.for_each(|_| warn(rule, "request", limit));
+                }
+                _ => {}
+            }
         }
     }
+    if proxy.kind != ProxyKind::Frontend && proxy.response_inspect_delay.is_none() {
+        let has = Place::Balance.has(Sides::BOTH).or(Needs::SERVER);
+        for rule in &proxy.tcp_response_content {
+            let Action::SetBandwidthLimit(set) = &rule.action else { continue };
+            let waiting = samples_of(set, proxy).into_iter().filter(|expr| !FetchRow::of(expr.fetch).needs.met_by(has));
+            waiting.for_each(|_| warn(rule, "response", limit));
+        }
+    }
+}
+
+/// Returns the samples that a bandwidth limit reads: its own, and its filter's key.
+fn samples_of<'a>(set: &'a SetBandwidthLimit, proxy: &'a Proxy) -> Vec<&'a Expr> {
+    let mut samples = Vec::new();
+    if let Some(NumberOr::Expr(expr)) = &set.limit {
+        samples.push(expr);
+    }
+    if let Some(TimeOr::Expr(expr)) = &set.period {
+        samples.push(expr);
+    }
+    if let Some(BandwidthLimit::Shared { key, .. }) = proxy.bandwidth_filter(&set.filter).map(|filter| &filter.limit) {
+        samples.push(key);
+    }
+    samples
 }
 
 /// Warns about sections whose servers' states are in the file that `global` does not name.

@@ -1,8 +1,8 @@
 //! The HTTP client of the process itself: requests of scripts, and of tasks of the control thread.
 //!
-//! A request is one exchange of HTTP/1.1 on a connection of its own, on the runtime of its caller. Servers of `https`
-//! URLs are verified as `httpclient.ssl.verify` and `httpclient.ssl.ca-file` say, for the name in the request's `host`
-//! field, which is sent as SNI. All users of a snapshot share the TLS sessions; connections count towards `maxsslconn`.
+//! A request is one exchange on a connection of its own, on the runtime of its caller: of HTTP/2 if the server of an
+//! `https` URL selects it, else of HTTP/1.1. These servers are verified as `httpclient.ssl.verify` and
+//! `httpclient.ssl.ca-file` say, for the name in the request's `host` field, which is sent as SNI. All users of a snapshot share the TLS sessions; connections count towards `maxsslconn`.
 //!
 //! Names are looked up in the cached `/etc/hosts`, then by the system, then in the section `default` of `resolvers`,
 //! which works inside a chroot. If `httpclient.resolvers.id` or `.prefer` is set, the system is not asked; if
@@ -11,6 +11,8 @@
 //! Limits: `httpclient.retries` more attempts to connect, `httpclient.timeout.connect` each; the size of a response's
 //! head, as for any server; the size of its body and a deadline, both set by the caller. Redirects are returned like
 //! other responses.
+
+mod h2;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -186,35 +188,38 @@ impl HttpClient {
     /// The reason why there is no response.
     pub(crate) async fn exchange(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
         let mut stream = self.connect(request).await?;
-        let mut reader = Reader::new(request.method, bounds.body);
-        let mut written = 0;
+        let is_http2 =
+            stream.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2"));
+        let mut exchange: Box<dyn Exchange + '_> = match is_http2 {
+            true => Box::new(h2::Stream::new(&request.bytes, bounds.body)?),
+            false => Box::new(Reader::new(request, bounds.body)),
+        };
         loop {
-            if written < request.bytes.len() {
-                match stream.try_write(&request.bytes[written..]) {
+            if !exchange.output().is_empty() {
+                match stream.try_write(exchange.output()) {
                     Ok(count) => {
-                        written += count;
+                        exchange.wrote(count);
+                        // What was received may have waited for that.
+                        if exchange.read()? {
+                            return exchange.end();
+                        }
                         continue;
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     // A response may have come before the request was read to its end.
-                    Err(_) => written = request.bytes.len(),
+                    Err(_) => exchange.be_silent(),
                 }
             }
-            reader.input.reserve(CHUNK);
-            match stream.try_read_buf(&mut reader.input) {
-                Ok(0) => return reader.end(),
-                Ok(_) => {
-                    if reader.read()? {
-                        reader.response.is_complete = true;
-                        return Ok(reader.response);
-                    }
-                    continue;
-                }
+            exchange.input().reserve(CHUNK);
+            match stream.try_read_buf(exchange.input()) {
+                Ok(0) => return exchange.end(),
+                Ok(_) if exchange.read()? => return exchange.end(),
+                Ok(_) => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => return reader.end(),
+                Err(_) => return exchange.end(),
             }
-            let more = written < request.bytes.len();
+            let more = !exchange.output().is_empty();
             // A unique borrow, because the future is sent between threads. The next read or write reports an error of
             // the socket.
             let waiting = &mut stream;
@@ -305,7 +310,7 @@ fn https(global: &GlobalTls) -> Option<ServerSettings> {
     let policy = Policy {
         verify: Some(global.client_verify),
         ca: if verified { Some(global.client_authorities.clone()?) } else { None },
-        alpn: Some(vec![b"http/1.1".to_vec()]),
+        alpn: Some(vec![b"h2".to_vec(), b"http/1.1".to_vec()]),
         ..Policy::default()
     };
     Some(ServerSettings { policy, ..ServerSettings::default() })
@@ -426,9 +431,33 @@ impl HttpRequest {
     }
 }
 
-/// A response that is being received.
-struct Reader {
+/// An exchange on a connection, in the connection's protocol.
+trait Exchange: Send {
+    /// Returns what is to be written.
+    fn output(&self) -> &[u8];
+
+    /// Records that bytes were written.
+    fn wrote(&mut self, count: usize);
+
+    /// Writes nothing more, because the server does not read.
+    fn be_silent(&mut self);
+
+    /// Returns the received bytes that are not parsed yet.
+    fn input(&mut self) -> &mut Vec<u8>;
+
+    /// Parses received data; returns whether the response is complete.
+    fn read(&mut self) -> Result<bool, Failure>;
+
+    /// Called when the response is complete or the connection has ended; as in HAProxy's client, returns the part of the
+    /// body that was received.
+    fn end(self: Box<Self>) -> Result<HttpResponse, Failure>;
+}
+
+/// An exchange of HTTP/1.1.
+struct Reader<'a> {
     method: Method,
+    /// The rest of the request.
+    output: &'a [u8],
     body_max: usize,
     input: Vec<u8>,
     /// The decoder of the body, once the head has been received.
@@ -436,12 +465,36 @@ struct Reader {
     response: HttpResponse,
 }
 
-impl Reader {
-    fn new(method: Method, body_max: usize) -> Reader {
-        Reader { method, body_max, input: Vec::new(), body: None, response: HttpResponse::default() }
+impl Reader<'_> {
+    fn new(request: &HttpRequest, body_max: usize) -> Reader<'_> {
+        Reader {
+            method: request.method,
+            output: &request.bytes,
+            body_max,
+            input: Vec::new(),
+            body: None,
+            response: HttpResponse::default(),
+        }
+    }
+}
+
+impl Exchange for Reader<'_> {
+    fn output(&self) -> &[u8] {
+        self.output
     }
 
-    /// Parses received data; returns whether the response is complete.
+    fn wrote(&mut self, count: usize) {
+        self.output = &self.output[count..];
+    }
+
+    fn be_silent(&mut self) {
+        self.output = &[];
+    }
+
+    fn input(&mut self) -> &mut Vec<u8> {
+        &mut self.input
+    }
+
     fn read(&mut self) -> Result<bool, Failure> {
         while self.body.is_none() {
             let parsed = parse_response(&self.input, &Limits::default(), self.method, &mut self.response.head);
@@ -478,8 +531,7 @@ impl Reader {
         Ok(complete)
     }
 
-    /// Called when the connection has ended; as in HAProxy's client, returns the part of the body that was received.
-    fn end(mut self) -> Result<HttpResponse, Failure> {
+    fn end(mut self: Box<Self>) -> Result<HttpResponse, Failure> {
         let decoder = self.body.ok_or(Failure::NoAnswer)?;
         self.response.is_complete = decoder.is_done() || matches!(decoder, BodyDecoder::UntilClose);
         Ok(self.response)

@@ -79,7 +79,7 @@ impl Needs {
     pub(crate) const END: Needs = Needs(1 << 12);
 
     /// Returns the union of two sets of sources.
-    pub(super) const fn or(self, other: Needs) -> Needs {
+    pub(crate) const fn or(self, other: Needs) -> Needs {
         Needs(self.0 | other.0)
     }
 

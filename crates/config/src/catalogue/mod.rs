@@ -17,7 +17,7 @@ pub use counter::{CounterFigure, CounterOf};
 pub use fetch::Fetch;
 
 pub(crate) use converter::ConverterRow;
-pub(crate) use fetch::{FetchRow, Place, Sides};
+pub(crate) use fetch::{FetchRow, Needs, Place, Sides};
 pub(crate) use fetch_rows::SUFFIXES;
 
 /// The type of a fetch's or converter's argument.

@@ -82,6 +82,16 @@ pub enum BandwidthLimit {
     },
 }
 
+impl super::Proxy {
+    /// Returns the bandwidth filter of a name.
+    pub(crate) fn bandwidth_filter(&self, name: &str) -> Option<&Arc<BandwidthFilter>> {
+        self.filters.iter().find_map(|filter| match filter {
+            Filter::Bandwidth(filter) if *filter.name == *name => Some(filter),
+            _ => None,
+        })
+    }
+}
+
 /// `set-bandwidth-limit NAME [limit SIZE|EXPRESSION] [period TIME|EXPRESSION]`.
 #[derive(Clone, Debug)]
 pub struct SetBandwidthLimit {

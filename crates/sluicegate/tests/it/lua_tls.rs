@@ -11,12 +11,12 @@ use crate::tls::Pki;
 /// The actions that are compared; `PORT` is that of a frontend with TLS for `a.example` and `b.example`.
 const ACTIONS: [&str; 6] = [
     "local r = core.httpclient():get{url = 'https://a.example:PORT/x', dst = '127.0.0.1:PORT'}
-     return r.status .. ' ' .. r.body",
+     return r.status .. r.reason .. ' ' .. r.body",
     "local r = core.httpclient():post{url = 'https://b.example/', dst = '127.0.0.1:PORT', body = ('x'):rep(100000)}
-     return r.status .. ' ' .. r.body",
+     return r.status .. r.reason .. ' ' .. r.body",
     // The name in the field decides.
     "local r = core.httpclient():get{url = 'https://1.2.3.4/', dst = '127.0.0.1:PORT', headers = {Host = {'b.example'}}}
-     return r.status .. ' ' .. r.body",
+     return r.status .. r.reason .. ' ' .. r.body",
     // The certificate is for other names.
     "return core.httpclient():get{url = 'https://other.example/', dst = '127.0.0.1:PORT'}.status",
     "local s = core.tcp()
@@ -33,7 +33,7 @@ const ACTIONS: [&str; 6] = [
 ];
 
 /// Returns a configuration whose first frontend has TLS, and whose second runs the action that a path names.
-fn configuration(pki: &Pki, side: &str, listening: &[Listening], verify: &str) -> String {
+fn configuration(pki: &Pki, side: &str, listening: &[Listening], verify: &str, alpn: &str) -> String {
     let script = pki.path(&format!("{side}.lua"));
     let code: String = ACTIONS
         .iter()
@@ -52,8 +52,8 @@ fn configuration(pki: &Pki, side: &str, listening: &[Listening], verify: &str) -
     format!(
         "global\n    {verify}\n    lua-load {}\n\
          defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
-         frontend tls\n    bind {} ssl crt {} crt {}\n    http-request wait-for-body time 10s if METH_POST\n    \
-         http-request return status 200 content-type text/plain lf-string %[ssl_fc_sni],%[method]\n\
+         frontend tls\n    bind {} ssl crt {} crt {} alpn {alpn}\n    http-request wait-for-body time 10s if METH_POST\n    \
+         http-request return status 200 content-type text/plain lf-string %[ssl_fc_sni],%[method],%[fc_http_major]\n\
          frontend http\n    bind {}\n{actions}    \
          http-request return status 200 content-type text/plain lf-string %[var(txn.result)]\n",
         script.display(),
@@ -77,15 +77,18 @@ fn result(port: u16, action: usize) -> String {
 fn scripts_connect_with_tls_as_in_haproxy() {
     let pki = Pki::new();
     let ca = format!("httpclient.ssl.ca-file {}", pki.path("ca.crt").display());
-    for verify in [&*ca, "httpclient.ssl.verify none"] {
+    for (verify, alpn) in [(&*ca, "http/1.1"), ("httpclient.ssl.verify none", "http/1.1"), (&*ca, "h2,http/1.1")] {
         let [theirs, ours] = [(); 2].map(|()| [Listening::new(), Listening::new()]);
-        let _haproxy = Haproxy::start_2_8(&configuration(&pki, "theirs", &theirs, verify), &[&theirs[0], &theirs[1]]);
-        let _sluicegate = start(&configuration(&pki, "ours", &ours, verify), &[&ours[0], &ours[1]]);
+        let _haproxy =
+            Haproxy::start_2_8(&configuration(&pki, "theirs", &theirs, verify, alpn), &[&theirs[0], &theirs[1]]);
+        let _sluicegate = start(&configuration(&pki, "ours", &ours, verify, alpn), &[&ours[0], &ours[1]]);
         for (index, action) in ACTIONS.iter().enumerate() {
             // HAProxy may reset a connection whose body it has not read whole, and the script ends in an error then.
             let expected = wait_for(action, || Some(result(theirs[1].port(), index)).filter(|text| !text.is_empty()));
             let actual = result(ours[1].port(), index);
-            assert_eq!(actual, expected, "{verify}: {action}");
+            assert_eq!(actual, expected, "{verify}, {alpn}: {action}");
+            let speaks_http2 = alpn.starts_with("h2") && index < 3;
+            assert_eq!(actual.ends_with(",2"), speaks_http2, "{alpn}: {action}");
         }
     }
 }

@@ -7,8 +7,8 @@ use super::keywords::row;
 use super::{ProxyParser, ProxyReader};
 use crate::catalogue::{Contexts, FetchRow, Place, Sides};
 use crate::model::{
-    Action, BandwidthFilter, BandwidthLimit, CacheRule, Filter, LuaFilter, Position, ProxyKind, SetBandwidthLimit,
-    TraceFilter,
+    Action, BandwidthFilter, BandwidthLimit, CacheRule, Filter, LuaFilter, Position, Proxy, ProxyKind,
+    SetBandwidthLimit, TraceFilter,
 };
 use crate::section::rule;
 use crate::section::table::{MANY, Row};
@@ -155,7 +155,7 @@ impl ProxyReader<'_> {
             self.diagnostics.error(line.at(2), format!("'filter {keyword}': a name is expected as first argument"));
             return None;
         }
-        if bandwidth_filter(&self.settings.proxy.filters, name).is_some() {
+        if self.settings.proxy.bandwidth_filter(name).is_some() {
             let message = format!("bwlim filter '{name}' already declared for proxy '{}'", self.settings.proxy.name);
             self.diagnostics.error(line.at(2), message);
             return None;
@@ -282,7 +282,7 @@ impl ProxyReader<'_> {
         for (place, rules) in sets {
             for rule in rules {
                 if let Action::SetBandwidthLimit(set) = &rule.action
-                    && let Err(message) = check_limit(set, &proxy.filters, place, sides)
+                    && let Err(message) = check_limit(set, proxy, place, sides)
                 {
                     errors.push((set.at.clone(), message));
                 }
@@ -353,16 +353,8 @@ impl ProxyReader<'_> {
     }
 }
 
-/// Returns the bandwidth filter of a name.
-fn bandwidth_filter<'a>(filters: &'a [Filter], name: &str) -> Option<&'a Arc<BandwidthFilter>> {
-    filters.iter().find_map(|filter| match filter {
-        Filter::Bandwidth(filter) if *filter.name == *name => Some(filter),
-        _ => None,
-    })
-}
-
-fn check_limit(set: &SetBandwidthLimit, filters: &[Filter], place: Place, sides: Sides) -> Result<(), String> {
-    let Some(filter) = bandwidth_filter(filters, &set.filter) else {
+fn check_limit(set: &SetBandwidthLimit, proxy: &Proxy, place: Place, sides: Sides) -> Result<(), String> {
+    let Some(filter) = proxy.bandwidth_filter(&set.filter) else {
         return Err(format!("unable to find bwlim filter '{}' referenced by set-bandwidth-limit rule", set.filter));
     };
     let BandwidthLimit::Shared { key, .. } = &filter.limit else { return Ok(()) };

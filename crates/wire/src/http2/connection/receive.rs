@@ -563,12 +563,25 @@ impl Connection {
         Ok(Some(Event::Reset { stream: key, code, by_peer: true }))
     }
 
+    /// Takes this much from the windows of the open streams. What was consumed before may be worth credit now, and a
+    /// peer that has used its whole window sends nothing before it gets some.
+    fn shrink_windows(&mut self, by: u32) {
+        if by == 0 {
+            return;
+        }
+        self.streams.iter_mut().for_each(|stream| stream.receive_window -= i64::from(by));
+        let mut last = 0;
+        while let Some(key) = self.streams.open_after(last) {
+            last = key.id();
+            self.update_window(key);
+        }
+    }
+
     fn peer_settings(&mut self, payload: &[u8]) -> Outcome {
         if self.frame.has(flag::ACK) {
             if !self.acknowledged {
                 self.acknowledged = true;
-                let shrunk = frame::DEFAULT_WINDOW.saturating_sub(self.settings.initial_window);
-                self.streams.iter_mut().for_each(|stream| stream.receive_window -= i64::from(shrunk));
+                self.shrink_windows(frame::DEFAULT_WINDOW.saturating_sub(self.settings.initial_window));
             }
             return Ok(None);
         }

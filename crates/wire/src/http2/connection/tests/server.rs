@@ -682,6 +682,21 @@ fn before_the_settings_are_acknowledged_the_default_window_holds() {
 }
 
 #[test]
+fn what_was_consumed_before_the_acknowledgement_is_credited_after_it() {
+    let mut side = Side::of(Connection::server(Settings { initial_window: 16_384, ..Settings::default() }));
+    side.receive(&[&PREFACE[..], &settings(&[]), &headers(1, POST), &headers(3, POST)].concat());
+    side.sent();
+    // All that the default window allows comes before the peer has seen the settings, and is consumed at once.
+    let large = data(1, &"x".repeat(13_107));
+    side.receive(&[&large[..], &large, &large, &large, &large].concat());
+    let credits = side.sent().into_iter().filter(|text| text.starts_with("WINDOW_UPDATE 1 "));
+    let before: i64 = credits.map(|text| text["WINDOW_UPDATE 1 ".len()..].parse::<i64>().expect("a number")).sum();
+    side.receive(&frame(Kind::Settings, flag::ACK, 0, b""));
+    let rest = format!("WINDOW_UPDATE 1 {}", 65_535 - before);
+    assert_eq!(side.sent().into_iter().filter(|text| !text.ends_with(" 0 2147418112")).collect::<Vec<_>>(), [rest]);
+}
+
+#[test]
 fn the_window_of_the_connection_never_closes() {
     let settings = Settings { initial_window: frame::MAX_31, frames_per_turn: u32::MAX, ..Settings::default() };
     let mut side = Side::server(settings);
