@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluicegate_config::model::ProxyId;
 use sluicegate_wire::spop::Messages;
@@ -38,8 +39,15 @@ pub(crate) type Exchange = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// A worker that sends messages to agents.
 pub(crate) trait Agents {
-    /// Sends messages to an agent of an engine. `parent` are the variables of the stream that they belong to.
-    fn ask(self: Rc<Self>, engine: Arc<Engine>, messages: Messages, parent: &Variables) -> Exchange;
+    /// Sends messages to an agent of an engine. The caller drops the exchange when `limit` is over; `parent` are the
+    /// variables of the stream that they belong to.
+    fn ask(
+        self: Rc<Self>,
+        messages: Messages,
+        engine: Arc<Engine>,
+        limit: Option<Duration>,
+        parent: &Variables,
+    ) -> Exchange;
 }
 
 /// A stream's state of its engines.

@@ -148,6 +148,24 @@ impl Front<'_> {
         on!(self, end => end.poll_write(cx, bytes))
     }
 
+    /// Prepares to write data of a body from where it is, and with `last` the end of the body, by [`Front::poll_lent`];
+    /// `None` where the protocol copies what it sends.
+    pub(crate) fn lend<'d>(&mut self, data: &'d [u8], last: bool) -> Option<h1::Lent<'d>> {
+        let Front::H1(end) = self else { return None };
+        end.lend(data, last)
+    }
+
+    /// Writes what is to be written with the data of [`Front::lend`] in its place.
+    pub(crate) fn poll_lent(
+        &mut self,
+        cx: &mut Context<'_>,
+        lent: &mut h1::Lent<'_>,
+        moved: &mut Moved,
+    ) -> Poll<Result<(), FlowError>> {
+        let Front::H1(end) = self else { return Poll::Ready(Err(FlowError::Sink)) };
+        end.poll_lent(cx, lent, moved)
+    }
+
     /// Ends this side of a tunnel.
     pub(crate) fn end_side(&mut self) {
         on!(self, end => end.end_side());

@@ -193,7 +193,7 @@ impl SpoeEngine {
         if !name.iter().all(valid) || word.len() + prefix.len() + name.len() + 2 >= NAME_MAX {
             return None;
         }
-        let name = format!("{prefix}.{}", std::str::from_utf8(name).ok()?);
+        let name = [&**prefix, ".", std::str::from_utf8(name).ok()?].concat();
         if let Some(known) = VarRef::known(scope, &name) {
             return Some(known);
         }
@@ -353,9 +353,13 @@ impl Act for Send {
             return Done::Next;
         }
         let messages = std::mem::take(&mut spoe.messages);
-        let exchange = spoe.agents.clone().ask(self.engine.engine.clone(), messages, &cx.variables);
+        let processing = self.engine.agent().processing.map(|time| (time, status::TIMEOUT));
+        let delay = self.delay.map(|time| (time, status::INTERRUPTED));
+        let limit = processing.into_iter().chain(delay).min();
+        let (agents, engine) = (spoe.agents.clone(), self.engine.engine.clone());
+        let exchange = agents.ask(messages, engine, limit.map(|(time, _)| time), &cx.variables);
         let (engine, origin) = (self.engine.clone(), self.origin.clone());
-        Done::Spoe(Box::new(Asked { engine, origin, exchange, began, delay: self.delay }))
+        Done::Spoe(Box::new(Asked { engine, origin, exchange, began, limit }))
     }
 }
 
@@ -365,16 +369,14 @@ pub(super) struct Asked {
     origin: Arc<str>,
     exchange: Exchange,
     began: Instant,
-    delay: Option<Duration>,
+    /// The time after which it is given up, and the status that it has then.
+    limit: Option<(Duration, u64)>,
 }
 
 impl Asked {
     /// Waits for the answer and does what follows from it.
     pub(super) async fn finish(self, cx: &mut StreamContext) {
-        let Asked { engine, origin, exchange, began, delay } = self;
-        let processing = engine.agent().processing.map(|time| (time, status::TIMEOUT));
-        let delay = delay.map(|time| (time, status::INTERRUPTED));
-        let limit = processing.into_iter().chain(delay).min();
+        let Asked { engine, origin, exchange, began, limit } = self;
         let answer = match limit {
             Some((time, status)) => tokio::time::timeout(time, exchange).await.unwrap_or(Err(status)),
             None => exchange.await,

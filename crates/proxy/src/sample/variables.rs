@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use sluicegate_config::model::{ParentScope, VarName, VarScope, VariableLimits};
 
@@ -81,7 +82,7 @@ impl ProcVariable {
 /// outlives a reload must find its variables under the ids with which it stored them.
 #[derive(Default)]
 struct Registry {
-    names: HashMap<Arc<str>, NameId>,
+    names: HashMap<Arc<str>, NameId, RandomState>,
     process: HashMap<Arc<str>, Arc<ProcVariable>>,
     /// The same in the order in which they were named.
     in_order: Vec<(Arc<str>, Arc<ProcVariable>)>,

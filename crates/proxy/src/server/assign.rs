@@ -32,7 +32,7 @@ use super::queue::{Priority, Turn, Wait};
 use super::run::{ServerRun, Slot};
 use super::shared::BackendShared;
 use super::sockets::{self, ClientNamespace};
-use super::spop::{Connections as AgentConnections, Opened as AgentOpened};
+use super::spop::{Connections as AgentConnections, Opened as AgentOpened, Stream as AgentStream};
 use super::tls::{Names, secure as secure_connection};
 use super::traced;
 use super::{Observed, idle, observe, shed_idle, source};
@@ -279,6 +279,21 @@ impl Assignment<'_> {
         self.connect_in(slot, log).await
     }
 
+    /// Takes a place on a connection to an agent. Most messages wait for nothing; of the others the large future is apart,
+    /// so that a stream that waits for an answer does not hold its memory.
+    pub(super) async fn run_for_agent(&self, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
+        let Pick::Taken(index) = self.choose(None) else { return Box::pin(self.run(log)).await };
+        self.count_balanced(index);
+        let slot = Slot { server: self.servers[index].clone() };
+        let address = slot.server.socket_addr(self.destination);
+        let taken = self.agents.and_then(|(agents, engine)| agents.take(&slot.server, engine, address));
+        let Some((stream, before)) = taken else { return Box::pin(self.connect_in(slot, log)).await };
+        let now = Instant::now();
+        self.begin(&slot, now, log);
+        let given = self.of_agent(&slot.server, stream, before);
+        Ok(self.connected(slot, given, now, log))
+    }
+
     /// Records in the log that another server took the request, because the chosen server's queue was full or the
     /// server went down while the request waited.
     fn note_elsewhere(&self, chosen: usize, slot: &Slot, log: &mut LogRecord) {
@@ -309,26 +324,13 @@ impl Assignment<'_> {
     async fn connect_in(&self, mut slot: Slot, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
         loop {
             let mut now = Instant::now();
-            log.queue_done = Some(now);
-            if !log.server.as_ref().is_some_and(|server| Arc::ptr_eq(server, &slot.server)) {
-                log.server = Some(slot.server.clone());
-            }
-            self.server_counters(&slot.server).session(now);
+            self.begin(&slot, now, log);
             if self.redirects && slot.server.config.redirect.is_some() {
                 return Err(ServerFailure::Redirected);
             }
             note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
-                Ok(Given { link, open, reuses, label }) => {
-                    (log.connect_done, log.server_error) = (Some(now), None);
-                    if reuses == 0 {
-                        self.observed(&slot.server, Observed::Connected);
-                    }
-                    note(log, Reached::Established, Some(slot.server.shared.index));
-                    let reserved = Cell::new(false);
-                    let lease = Lease { open, slot, reuses, label, keeper: self.keeper, reserved };
-                    return Ok(ServerConnection { link, lease });
-                }
+                Ok(given) => return Ok(self.connected(slot, given, now, log)),
                 Err(error) => error,
             };
             // It is that of the last attempt.
@@ -357,6 +359,27 @@ impl Assignment<'_> {
             log.retries += 1;
             slot = self.retry(slot, error, log).await?;
         }
+    }
+
+    /// Records that a request has a slot.
+    fn begin(&self, slot: &Slot, now: Instant, log: &mut LogRecord) {
+        log.queue_done = Some(now);
+        if !log.server.as_ref().is_some_and(|server| Arc::ptr_eq(server, &slot.server)) {
+            log.server = Some(slot.server.clone());
+        }
+        self.server_counters(&slot.server).session(now);
+    }
+
+    /// Returns a connection that was ready at `now`.
+    fn connected(&self, slot: Slot, given: Given, now: Instant, log: &mut LogRecord) -> ServerConnection {
+        let Given { link, open, reuses, label } = given;
+        (log.connect_done, log.server_error) = (Some(now), None);
+        if reuses == 0 {
+            self.observed(&slot.server, Observed::Connected);
+        }
+        note(log, Reached::Established, Some(slot.server.shared.index));
+        let reserved = Cell::new(false);
+        ServerConnection { link, lease: Lease { open, slot, reuses, label, keeper: self.keeper, reserved } }
     }
 
     fn observed(&self, server: &ServerRun, seen: Observed) {
@@ -653,12 +676,10 @@ impl Assignment<'_> {
         engine: &Arc<Engine>,
         now: &mut Instant,
     ) -> Result<Given, ConnectError> {
-        let given = |stream, reuses| Given { link: Link::Agent(stream), open: None, reuses, label: None };
         let address = server.socket_addr(self.destination);
         let opener = loop {
             if let Some((stream, before)) = agents.take(server, engine, address) {
-                self.count(server, |counters| counters.reuse.add(1));
-                return Ok(given(stream, before));
+                return Ok(self.of_agent(server, stream, before));
             }
             match agents.join_opening(server, engine, address) {
                 Part::First(first) => break first,
@@ -674,13 +695,19 @@ impl Assignment<'_> {
                 let opened = AgentOpened { socket, open, address, patience: self.config.timeouts.server };
                 let stream = agents.add(server, engine, opened);
                 opener.finish(Outcome::Opened);
-                Ok(given(stream, 0))
+                Ok(Given { link: Link::Agent(stream), open: None, reuses: 0, label: None })
             }
             Err(error) => {
                 opener.finish(Outcome::Failed(error));
                 Err(error)
             }
         }
+    }
+
+    /// Returns a place on an open connection to an agent, which has lent `reuses` before.
+    fn of_agent(&self, server: &ServerRun, stream: AgentStream, reuses: u32) -> Given {
+        self.count(server, |counters| counters.reuse.add(1));
+        Given { link: Link::Agent(stream), open: None, reuses, label: None }
     }
 
     /// Takes a place on a connection to an application, of one that is being opened, or on a new one.

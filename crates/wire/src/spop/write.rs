@@ -109,6 +109,9 @@ pub fn write_notify(out: &mut Vec<u8>, stream: u64, frame: u64, messages: &Messa
     out.len() - at - 4
 }
 
+/// The room that a message begins with, in bytes: that of a few arguments.
+const MESSAGE_ROOM: usize = 256;
+
 /// Messages that are being written.
 #[derive(Clone, Debug, Default)]
 pub struct Messages {
@@ -120,6 +123,7 @@ pub struct Messages {
 impl Messages {
     /// Begins a message.
     pub fn message(&mut self, name: &str) {
+        self.bytes.reserve(MESSAGE_ROOM);
         text(&mut self.bytes, name.as_bytes());
         self.count = self.bytes.len();
         self.bytes.push(0);

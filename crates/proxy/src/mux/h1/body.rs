@@ -1,13 +1,15 @@
 //! Bodies of HTTP/1: decoding of received bytes, and framing of sent ones.
 
-use std::io;
-use std::task::{Context, Poll};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use sluicegate_transport::{Buffer, BufferPool, Socket};
 use sluicegate_wire::http::{
-    BodyDecoder, BodyEvent, ConnectionField, Framing, Message, NameCases, adjust_names, write_chunk, write_last_chunk,
-    write_request,
+    BodyDecoder, BodyEvent, ConnectionField, Framing, Message, NameCases, adjust_names, write_chunk, write_chunk_end,
+    write_chunk_start, write_last_chunk, write_request,
 };
+use tokio::io::AsyncWrite;
 
 use super::super::{Body, FlowError, Moved};
 
@@ -166,6 +168,15 @@ pub(crate) struct Writer {
     pub(super) forgotten: bool,
 }
 
+/// Data of a body that is written from where it is.
+#[derive(Debug)]
+pub(crate) struct Lent<'d> {
+    /// The part that is not written yet.
+    data: &'d [u8],
+    /// Its place in the rendered bytes.
+    place: usize,
+}
+
 impl Writer {
     /// Returns an empty writer with this memory.
     pub(crate) fn new(memory: Vec<u8>) -> Writer {
@@ -254,6 +265,46 @@ impl Writer {
             let fields = trailers.into_iter().flat_map(|trailers| trailers.fields());
             write_last_chunk(fields.map(|(_, name, value)| (name, value)), &mut self.out);
         }
+    }
+
+    /// Renders the framing of data that is written from where it is, and with `last` the end of the body.
+    pub(super) fn lend<'d>(&mut self, data: &'d [u8], last: bool) -> Lent<'d> {
+        self.forget_written();
+        if self.chunked {
+            write_chunk_start(data.len() as u64, &mut self.out);
+        }
+        let place = self.out.len();
+        if self.chunked && !data.is_empty() {
+            write_chunk_end(&mut self.out);
+        }
+        if last {
+            self.end(None);
+        }
+        Lent { data, place }
+    }
+
+    /// Writes the rendered bytes with the lent data in its place.
+    pub(super) fn poll_lent(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: &mut Socket,
+        lent: &mut Lent<'_>,
+        moved: &mut Moved,
+    ) -> Poll<Result<(), FlowError>> {
+        while !lent.data.is_empty() {
+            let (before, after) = self.out.split_at(lent.place);
+            let before = &before[self.written..];
+            let parts = [before, lent.data, after].map(IoSlice::new);
+            let Ok(count) = ready!(Pin::new(&mut *socket).poll_write_vectored(cx, &parts)) else {
+                return Poll::Ready(Err(FlowError::Sink));
+            };
+            let rendered = count.min(before.len());
+            let data = (count - rendered).min(lent.data.len());
+            lent.data = &lent.data[data..];
+            self.written += count - data;
+            moved.written += count;
+        }
+        self.poll_flush(cx, socket, moved)
     }
 
     /// Writes the rendered data.

@@ -18,7 +18,7 @@ use sluicegate_wire::http::{
     parse_response, status, write_request, write_response,
 };
 
-pub(crate) use body::{Reader, Wire, Writer};
+pub(crate) use body::{Lent, Reader, Wire, Writer};
 pub(crate) use relay::{Passing, relay};
 pub(crate) use websocket::accept as accept_websocket;
 
@@ -332,6 +332,21 @@ impl Front {
     /// Writes plain bytes.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.socket.poll_write(cx, bytes)
+    }
+
+    /// Prepares to write data of a body from where it is; `None` under TLS, which copies it.
+    pub(crate) fn lend<'d>(&mut self, data: &'d [u8], last: bool) -> Option<Lent<'d>> {
+        self.socket.tls().is_none().then(|| self.writer.lend(data, last))
+    }
+
+    /// Writes what is to be written with the lent data in its place.
+    pub(crate) fn poll_lent(
+        &mut self,
+        cx: &mut Context<'_>,
+        lent: &mut Lent<'_>,
+        moved: &mut Moved,
+    ) -> Poll<Result<(), FlowError>> {
+        self.writer.poll_lent(cx, &mut self.socket, lent, moved)
     }
 
     /// Ends this side of the connection.

@@ -1,11 +1,12 @@
 //! Answers that come from here and not from a server: what rules ask for, error pages, refusals.
 
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use sluicegate_config::model::HeaderNames;
 
 use super::*;
 use crate::log::Severity;
+use crate::mux::FlowError;
 use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
@@ -302,10 +303,18 @@ impl Exchange<'_> {
 
     /// Writes the output for the client; nothing else is moved meanwhile.
     pub(super) async fn flush(&mut self) -> Result<(), ()> {
+        self.flush_by(|front, cx, moved| front.poll_flush(cx, moved)).await
+    }
+
+    /// The same, where `poll` writes.
+    pub(super) async fn flush_by(
+        &mut self,
+        mut poll: impl FnMut(&mut Front<'_>, &mut Context<'_>, &mut Moved) -> Poll<Result<(), FlowError>>,
+    ) -> Result<(), ()> {
         self.client_active = Instant::now();
         let result = poll_fn(|cx| {
             let mut moved = Moved::default();
-            let flushed = self.front.poll_flush(cx, &mut moved);
+            let flushed = poll(&mut self.front, cx, &mut moved);
             self.stream.count_sent(moved.written);
             match flushed {
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(())),

@@ -1,26 +1,7 @@
 //! Responses from a cache (`http-request cache-use`).
 
-use std::sync::Arc;
-
 use super::*;
 use crate::cache::Entry;
-use crate::running::pages::Document;
-
-/// The body of an entry.
-struct Body {
-    entry: Arc<Entry>,
-    next: usize,
-}
-
-impl Document for Body {
-    fn piece(&mut self, out: &mut Vec<u8>) -> bool {
-        if let Some(piece) = self.entry.piece(self.next) {
-            out.extend_from_slice(piece);
-            self.next += 1;
-        }
-        self.entry.piece(self.next).is_some()
-    }
-}
 
 impl Exchange<'_> {
     /// Counts what the rules of a proxy looked for in caches.
@@ -59,9 +40,21 @@ impl Exchange<'_> {
             // The end of the chunks counts.
             self.stream.count(0, 1);
         }
-        let mut body = Body { entry, next: 0 };
-        match Box::pin(self.generated(&mut body, framing)).await {
+        match Box::pin(self.stored(&entry, framing)).await {
             Ok(after) | Err(after) => after,
         }
+    }
+
+    /// Sends the head in the context with the body of an entry.
+    async fn stored(&mut self, entry: &Entry, framing: Framing) -> Step<After> {
+        let mut sending = self.begin_body(framing).await?;
+        let (mut next, mut more) = (0, !sending.silent);
+        while more {
+            let piece = entry.piece(next).unwrap_or_default();
+            next += 1;
+            more = entry.piece(next).is_some();
+            self.send_piece(&mut sending, piece, !more).await?;
+        }
+        self.end_body(sending).await
     }
 }

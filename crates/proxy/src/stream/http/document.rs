@@ -1,12 +1,28 @@
 //! Responses generated while they are sent: the statistics page and the exporter.
 //!
 //! A piece is generated when the previous one was written, so unread data is never generated, and other tasks of the
-//! worker run between two pieces.
+//! worker run between two pieces. Large pieces are written from where they are, if neither a filter nor the protocol
+//! towards the client needs a copy.
 
 use super::*;
 use crate::compress::Encoder;
 use crate::running::pages::Document;
 use crate::stream::filter::Chain;
+
+/// The size from which on a piece is written from where it is, in bytes: less is cheaper to copy behind the head than
+/// to write as a part of its own.
+const LENT_MIN: usize = 4096;
+
+/// A body of this process that is being sent.
+pub(super) struct Sending {
+    filters: Chain,
+    compressed: bool,
+    /// Whether no body may follow the head.
+    pub(super) silent: bool,
+    /// Whether the request was received to its end.
+    complete: bool,
+    framing: Framing,
+}
 
 impl Exchange<'_> {
     /// Records in log and figures that a service of this process responds.
@@ -99,39 +115,63 @@ impl Exchange<'_> {
     }
 
     /// Sends the head in the context with the body that `document` generates, whose head has this framing.
-    pub(super) async fn generated(&mut self, document: &mut dyn Document, framing: Framing) -> Step<After> {
-        let mut moved = Moved::default();
-        let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
-        self.stream.count(moved.body, 0);
-        let (silent, mut filters, compressed) = self.local_head(framing, complete).await?;
+    async fn generated(&mut self, document: &mut dyn Document, framing: Framing) -> Step<After> {
+        let mut sending = self.begin_body(framing).await?;
         let mut body = Vec::new();
-        let mut more = !silent;
+        let mut more = !sending.silent;
         while more {
             body.clear();
             more = document.piece(&mut body);
-            self.stream.count(0, body.len());
-            let mut sent = self.send_filtered(&mut filters, &body);
-            self.run_scripts(&mut filters)?;
-            while sent < body.len() {
+            self.send_piece(&mut sending, &body, !more).await?;
+        }
+        self.end_body(sending).await
+    }
+
+    /// Sends the head in the context, whose body follows in pieces with this framing.
+    pub(super) async fn begin_body(&mut self, framing: Framing) -> Step<Sending> {
+        let mut moved = Moved::default();
+        let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
+        self.stream.count(moved.body, 0);
+        let (silent, filters, compressed) = self.local_head(framing, complete).await?;
+        Ok(Sending { filters, compressed, silent, complete, framing })
+    }
+
+    /// Sends a piece of a body, and behind the last one its end. Other tasks run before the next piece.
+    pub(super) async fn send_piece(&mut self, sending: &mut Sending, piece: &[u8], last: bool) -> Step<()> {
+        let Sending { filters, compressed, .. } = sending;
+        self.stream.count(0, piece.len());
+        let lends = piece.len() >= LENT_MIN && filters.is_empty();
+        if let Some(mut lent) = lends.then(|| self.front.lend(piece, last)).flatten() {
+            let flushed = self.flush_by(|front, cx, moved| front.poll_lent(cx, &mut lent, moved)).await;
+            flushed.map_err(|()| After::Close)?;
+        } else {
+            let mut sent = self.send_filtered(filters, piece);
+            self.run_scripts(filters)?;
+            while sent < piece.len() {
                 self.flush().await.map_err(|()| After::Close)?;
-                self.await_filters(&mut filters).await?;
-                sent += self.send_filtered(&mut filters, &body[sent..]);
+                self.await_filters(filters).await?;
+                sent += self.send_filtered(filters, &piece[sent..]);
             }
-            if !more {
-                self.end_filtered(&mut filters, compressed).await?;
+            if last {
+                self.end_filtered(filters, *compressed).await?;
                 self.front.send_end(None);
             }
             self.flush().await.map_err(|()| After::Close)?;
-            if more {
-                tokio::task::yield_now().await;
-            }
         }
-        if silent {
+        if !last {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Returns what follows a body that was sent.
+    pub(super) async fn end_body(&mut self, sending: Sending) -> Step<After> {
+        if sending.silent {
             self.front.send_end(None);
             self.flush().await.map_err(|()| After::Close)?;
         }
-        Ok(match complete {
-            true if framing != Framing::UntilClose && self.keeps_client() => After::KeepAlive,
+        Ok(match sending.complete {
+            true if sending.framing != Framing::UntilClose && self.keeps_client() => After::KeepAlive,
             true => After::Close,
             false => After::Drain,
         })
