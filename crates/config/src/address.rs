@@ -1,5 +1,6 @@
 //! Addresses that `bind` lines listen on and `server` lines connect to (HAProxy configuration manual 4).
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -45,13 +46,52 @@ enum Prefixed<'a> {
 }
 
 /// HAProxy's prefixes that are not supported yet.
-const LATER: &[&str] = &["udp", "udp4", "udp6", "ring"];
+const LATER: &[&str] = &["ring"];
+
+/// Families, `/` of a path included, and what they are called once the kind of the socket is part of their name.
+const STREAMS: [(&str, &str); 5] =
+    [("ip@", "tcp@"), ("ipv4@", "tcp4@"), ("ipv6@", "tcp6@"), ("unix@", "uxst@"), ("/", "uxst@/")];
+
+/// As [`STREAMS`], for datagrams.
+const DATAGRAMS: [(&str, &str); 5] =
+    [("ip@", "udp@"), ("ipv4@", "udp4@"), ("ipv6@", "udp6@"), ("unix@", "uxdg@"), ("/", "uxdg@/")];
+
+/// Returns an address without the `stream+` or `dgram+` before it: the family that follows is replaced by the one that
+/// implies this kind of socket. As in HAProxy, a family that implies a kind of its own (`dgram+tcp@`) takes precedence.
+pub(crate) fn with_kind(text: &str) -> Cow<'_, str> {
+    let kinds = [("stream+", STREAMS, "tcp@"), ("dgram+", DATAGRAMS, "udp@")];
+    let Some((rest, families, any)) =
+        kinds.iter().find_map(|(kind, families, any)| Some((text.strip_prefix(kind)?, families, any)))
+    else {
+        return text.into();
+    };
+    match families.iter().find_map(|(family, by)| Some((rest.strip_prefix(family)?, by))) {
+        Some((rest, by)) => format!("{by}{rest}").into(),
+        None if rest.contains('@') => rest.into(),
+        None => format!("{any}{rest}").into(),
+    }
+}
 
 /// Prefixes of addresses of MPTCP, and those of the same addresses for TCP.
 const MULTIPATH: [(&str, &str); 3] = [("mptcp@", "tcp@"), ("mptcp4@", "tcp4@"), ("mptcp6@", "tcp6@")];
 
+/// Refuses an address whose family implies another kind of socket; the file has it as `text`.
+fn acceptable(text: &str, plain: &str, offset: usize, is_datagram: bool) -> Result<(), AddressError> {
+    let (kind, families): (_, &[&str]) = match is_datagram {
+        true => ("stream", &["tcp", "tcp4", "tcp6", "uxst"]),
+        false => ("dgram", &["udp", "udp4", "udp6", "uxdg"]),
+    };
+    match plain.split_once('@') {
+        Some((family, _)) if families.contains(&family) => {
+            fail(offset, format!("{kind}-type address not acceptable in '{text}'"), None)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the address as one of TCP, if it is one of MPTCP.
 fn multipath(text: &str) -> Option<String> {
+    let text = with_kind(text);
     let (rest, prefix) = MULTIPATH.iter().find_map(|(of, by)| Some((text.strip_prefix(of)?, by)))?;
     Some(format!("{prefix}{rest}"))
 }
@@ -64,14 +104,14 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
         return Ok(Prefixed::Inet(Family::Any, text));
     };
     match name {
-        "unix" | "uxst" => Ok(Prefixed::Unix(rest)),
+        "unix" | "uxst" | "uxdg" => Ok(Prefixed::Unix(rest)),
         "abns" | "abnsz" => abstract_name(rest, name == "abnsz", offset).map(Prefixed::Abstract),
         "fd" => Ok(Prefixed::Fd(rest)),
         "sockpair" => Ok(Prefixed::Sockpair(rest)),
         "rhttp" => Ok(Prefixed::Reverse(rest)),
-        "ip" | "tcp" => Ok(Prefixed::Inet(Family::Any, rest)),
-        "ipv4" | "tcp4" => Ok(Prefixed::Inet(Family::V4, rest)),
-        "ipv6" | "tcp6" => Ok(Prefixed::Inet(Family::V6, rest)),
+        "ip" | "tcp" | "udp" => Ok(Prefixed::Inet(Family::Any, rest)),
+        "ipv4" | "tcp4" | "udp4" => Ok(Prefixed::Inet(Family::V4, rest)),
+        "ipv6" | "tcp6" | "udp6" => Ok(Prefixed::Inet(Family::V6, rest)),
         "quic4" | "quic6" => fail(
             offset,
             format!("addresses of the form '{name}@' are not supported: QUIC is not"),
@@ -160,8 +200,8 @@ pub(crate) fn is_multipath(text: &str) -> bool {
     multipath(text).is_some()
 }
 
-/// Parses the addresses of `bind`: separated by commas, with port ranges expanded.
-pub(crate) fn bind(text: &str) -> Result<Vec<BindAddress>, AddressError> {
+/// Parses the addresses of `bind`, or of `dgram-bind`: separated by commas, with port ranges expanded.
+pub(crate) fn bind(text: &str, is_datagram: bool) -> Result<Vec<BindAddress>, AddressError> {
     let mut found = Vec::new();
     let mut offset = 0;
     for one in text.split(',') {
@@ -169,7 +209,9 @@ pub(crate) fn bind(text: &str) -> Result<Vec<BindAddress>, AddressError> {
         if is_multipath(text) != by_tcp.is_some() {
             return fail(offset, "addresses of MPTCP and others on one line", Some("write a line for each"));
         }
-        bind_one(by_tcp.as_deref().unwrap_or(one), offset, &mut found)?;
+        let plain = by_tcp.map_or_else(|| with_kind(one), Cow::Owned);
+        acceptable(one, &plain, offset, is_datagram)?;
+        bind_one(one, &plain, offset, &mut found)?;
         if found.len() > limits::BIND_ADDRESSES {
             return fail(offset, "too many addresses on one 'bind' line", None);
         }
@@ -182,11 +224,12 @@ pub(crate) fn bind(text: &str) -> Result<Vec<BindAddress>, AddressError> {
     Ok(found)
 }
 
-fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(), AddressError> {
+/// Parses one address of `bind`, which the file has as `text`; `plain` is the same without its kind of socket.
+fn bind_one(text: &str, plain: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(), AddressError> {
     if text.is_empty() {
         return fail(offset, "an address is missing", Some("for example 'bind :8080'"));
     }
-    let (family, rest) = match prefix(text, offset)? {
+    let (family, rest) = match prefix(plain, offset)? {
         Prefixed::Unix(path) => {
             found.push(BindAddress::Unix(unix(path, offset)?));
             return Ok(());
@@ -240,7 +283,14 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
 /// Parses the address of a `server` line. Host names are kept as they are; they are resolved at startup, but not when
 /// the configuration is only checked.
 pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
-    let (family, rest) = match prefix(text, 0)? {
+    let plain = with_kind(text);
+    acceptable(text, &plain, 0, false)?;
+    server_of(text, &plain)
+}
+
+/// Parses an address to connect to, which the file has as `text`; `plain` is the same without its kind of socket.
+fn server_of(text: &str, plain: &str) -> Result<ServerAddress, AddressError> {
+    let (family, rest) = match prefix(plain, 0)? {
         Prefixed::Unix(path) => return Ok(ServerAddress::Unix(unix(path, 0)?)),
         Prefixed::Abstract(name) => return Ok(ServerAddress::Abstract(name)),
         Prefixed::Sockpair(number) => return Ok(ServerAddress::Sockpair(sockpair(number, 0)?)),
@@ -304,9 +354,10 @@ pub(crate) fn numeric(text: &str) -> Result<(IpAddr, Option<u16>), String> {
 
 /// Parses the address of a name server; returns it, and whether TCP is used.
 pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError> {
-    let (family, tcp, rest) = match text.split_once('@') {
-        None => (Family::Any, false, text),
-        Some(("udp", rest)) => (Family::Any, false, rest),
+    let plain = with_kind(text);
+    let (family, tcp, rest) = match plain.split_once('@') {
+        None => (Family::Any, false, &*plain),
+        Some(("udp" | "ip", rest)) => (Family::Any, false, rest),
         Some(("udp4" | "ipv4", rest)) => (Family::V4, false, rest),
         Some(("udp6" | "ipv6", rest)) => (Family::V6, false, rest),
         Some(("tcp", rest)) => (Family::Any, true, rest),
@@ -329,10 +380,6 @@ pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError>
     Ok((SocketAddr::new(ip, port_number(port, text.len() - port.len())?), tcp))
 }
 
-/// Prefixes of addresses that get datagrams, and those of the same addresses for streams.
-const DATAGRAMS: [(&str, &str); 5] =
-    [("udp@", "ip@"), ("udp4@", "ipv4@"), ("udp6@", "ipv6@"), ("dgram+ipv4@", "ipv4@"), ("dgram+ipv6@", "ipv6@")];
-
 /// How a server is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -344,16 +391,17 @@ pub(crate) enum Transport {
 
 /// Parses the address of a `server` line with its prefix.
 pub(crate) fn server_line(text: &str) -> Result<(ServerAddress, Transport), AddressError> {
-    if text.starts_with("rhttp@") {
+    let plain = with_kind(text);
+    if plain.starts_with("rhttp@") {
         // As in HAProxy, whatever follows has no meaning.
         return Ok((ServerAddress::Reverse, Transport::Stream));
     }
-    match DATAGRAMS.iter().find_map(|(prefix, family)| Some((*family, text.strip_prefix(prefix)?))) {
-        Some((family, rest)) => Ok((server(&format!("{family}{rest}"))?, Transport::Datagram)),
-        None => match multipath(text) {
-            Some(by_tcp) => Ok((server(&by_tcp)?, Transport::Multipath)),
-            None => Ok((server(text)?, Transport::Stream)),
-        },
+    if let Some(by_tcp) = multipath(text) {
+        return Ok((server_of(text, &by_tcp)?, Transport::Multipath));
+    }
+    match plain.split_once('@') {
+        Some(("udp" | "udp4" | "udp6", _)) => Ok((server_of(text, &plain)?, Transport::Datagram)),
+        _ => Ok((server(text)?, Transport::Stream)),
     }
 }
 
@@ -363,7 +411,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let found = match bind(text) {
+        let found = match bind(text, false) {
             Ok(list) => format!("{list:?}"),
             Err(error) => format!("{}: {}", error.offset, error.message),
         };
@@ -400,6 +448,43 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_sockets() {
+        check("stream+:80,stream+fd@7,dgram+tcp@:81", "[Inet(0.0.0.0, 80), Fd(7), Inet(0.0.0.0, 81)]");
+        check("stream+ipv6@:80,stream+/tmp/x", "[Inet(::, 80), Unix(\"/tmp/x\")]");
+        check("stream+unix@x,stream+abns@y", "[Unix(\"x\"), Abstract(AbstractName { name: \"y\", is_exact: false })]");
+        check("stream+rhttp@be/s", "[Reverse(\"be/s\")]");
+        check(":1,stream+:0", "11: invalid port '0'");
+        check("stream+x:80", "0: invalid address: 'x' in 'stream+x:80'");
+        check("stream+stream+:80", "0: invalid address: 'stream+' in 'stream+stream+:80'");
+        check("stream+", "0: missing port number: 'stream+'");
+        check("dgram+:80", "0: dgram-type address not acceptable in 'dgram+:80'");
+        check(":1,stream+udp@:80", "3: dgram-type address not acceptable in 'stream+udp@:80'");
+        check("dgram+unix@/tmp/x", "0: dgram-type address not acceptable in 'dgram+unix@/tmp/x'");
+        check_server("uxdg@/tmp/x", "0: dgram-type address not acceptable in 'uxdg@/tmp/x'");
+        let datagrams = ["udp@:514", "dgram+:514", "stream+udp4@:514", ":514"];
+        assert!(datagrams.iter().all(|text| bind(text, true).unwrap() == bind(":514", false).unwrap()));
+        for text in ["tcp@:514", "stream+:514", "mptcp@:514"] {
+            let message = format!("stream-type address not acceptable in '{text}'");
+            assert_eq!(bind(text, true).map_err(|error| error.message), Err(message));
+        }
+        check_server("stream+127.0.0.1:80", "Inet(127.0.0.1, Fixed(80))");
+        check_server("stream+app:80", "Name(\"app\", Fixed(80))");
+        check_server("stream+ipv6@:80", "Inet(::, Fixed(80))");
+        check_server("stream+mptcp@[::1]:80", "Inet(::1, Fixed(80)) Multipath");
+        check_server("stream+/run/app.sock", "Unix(\"/run/app.sock\")");
+        check_server("stream+rhttp@", "Reverse");
+        check_server("stream+udp4@:80", "Inet(0.0.0.0, Fixed(80)) Datagram");
+        check_server("dgram+127.0.0.1:80", "Inet(127.0.0.1, Fixed(80)) Datagram");
+        check_server("dgram+ipv6@[::1]:80", "Inet(::1, Fixed(80)) Datagram");
+        check_server("dgram+tcp@127.0.0.1:80", "Inet(127.0.0.1, Fixed(80))");
+        check_server("dgram+127.0.0.1:x", "16: invalid port 'x'");
+        let servers = ["stream+127.0.0.1:53", "dgram+127.0.0.1:53", "stream+udp@127.0.0.1:53", "ip@127.0.0.1:53"];
+        let found = servers.map(|text| nameserver(text).unwrap());
+        assert_eq!(found.map(|(_, by_tcp)| by_tcp), [true, false, false, false]);
+        assert!(found.iter().all(|(address, _)| address.to_string() == "127.0.0.1:53"));
+    }
+
+    #[test]
     fn listening_mistakes() {
         check("80", "0: missing port number: '80'");
         check(":99999", "1: invalid port '99999'");
@@ -425,7 +510,7 @@ mod tests {
         check_server("app.example.com:80", "Name(\"app.example.com\", Fixed(80))");
         check_server("mptcp@app:80", "Name(\"app\", Fixed(80)) Multipath");
         check_server("mptcp6@[::1]:80", "Inet(::1, Fixed(80)) Multipath");
-        check_server("mptcp4@[::1]:80", "0: invalid address: '[::1]' in 'tcp4@[::1]:80'");
+        check_server("mptcp4@[::1]:80", "0: invalid address: '[::1]' in 'mptcp4@[::1]:80'");
         check_server("ipv4@app:80", "Name(\"app\", Fixed(80))");
         check_server(":80", "Inet(0.0.0.0, Fixed(80))");
         check_server("*:80", "Inet(0.0.0.0, Fixed(80))");

@@ -10,13 +10,14 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Files;
+use crate::address;
 
 /// Families that a prefix of an address allows; prefixes of other kinds of sockets have no host name.
 fn allowed(prefix: &str) -> Option<fn(&IpAddr) -> bool> {
     match prefix {
-        "" | "ip" | "tcp" | "udp" => Some(|_| true),
-        "ipv4" | "tcp4" | "udp4" => Some(IpAddr::is_ipv4),
-        "ipv6" | "tcp6" | "udp6" => Some(IpAddr::is_ipv6),
+        "" | "ip" | "tcp" | "mptcp" | "udp" => Some(|_| true),
+        "ipv4" | "tcp4" | "mptcp4" | "udp4" => Some(IpAddr::is_ipv4),
+        "ipv6" | "tcp6" | "mptcp6" | "udp6" => Some(IpAddr::is_ipv6),
         _ => None,
     }
 }
@@ -32,7 +33,8 @@ pub(crate) fn numeric<'a>(text: &'a str, files: &dyn Files) -> Result<Cow<'a, st
 }
 
 fn one<'a>(text: &'a str, files: &dyn Files) -> Result<Cow<'a, str>, String> {
-    let (prefix, rest) = text.split_once('@').unwrap_or(("", text));
+    let plain = address::with_kind(text);
+    let (prefix, rest) = plain.split_once('@').unwrap_or(("", &plain));
     let Some(family) = allowed(prefix).filter(|_| !text.starts_with('/')) else { return Ok(text.into()) };
     let (host, port) = rest.rsplit_once(':').map_or((rest, None), |(host, port)| (host, Some(port)));
     if !is_name(host) {
@@ -81,9 +83,21 @@ mod tests {
         check("ipv6@localhost:80-90", "ipv6@[::1]:80-90");
         check("ipv4@localhost,:81,localhost:82", "ipv4@127.0.0.1,:81,127.0.0.1:82");
         check("udp@localhost:53", "udp@127.0.0.1:53");
-        for same in
-            ["127.0.0.1:80", "[::1]:80", "::1", "*:80", ":80", "/run/localhost", "unix@localhost", "fd@3", "1.2"]
-        {
+        check("stream+localhost:80", "tcp@127.0.0.1:80");
+        check("dgram+ipv6@localhost:53", "udp6@[::1]:53");
+        check("mptcp4@localhost:80", "mptcp4@127.0.0.1:80");
+        for same in [
+            "127.0.0.1:80",
+            "[::1]:80",
+            "::1",
+            "*:80",
+            ":80",
+            "/run/localhost",
+            "unix@localhost",
+            "stream+/run/x",
+            "fd@3",
+            "1.2",
+        ] {
             check(same, same);
         }
         check("ipv6@four:80", "could not resolve address 'four': it has no address of this family");

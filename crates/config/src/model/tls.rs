@@ -211,7 +211,7 @@ pub struct Versions {
 }
 
 /// `ssl-default-bind-*` or `ssl-default-server-*`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsDefaults {
     /// `…-ciphers`.
     pub ciphers: Option<Placed>,
@@ -282,6 +282,14 @@ impl Default for OcspUpdate {
     }
 }
 
+/// The defaults of lines from a place of a file on.
+#[derive(Clone, Debug)]
+struct DefaultsFrom {
+    at: Position,
+    bind: TlsDefaults,
+    server: TlsDefaults,
+}
+
 /// What `global` says about TLS.
 #[derive(Clone, Debug)]
 pub struct GlobalTls {
@@ -291,10 +299,12 @@ pub struct GlobalTls {
     pub crt_base: Option<String>,
     /// `key-base`, for `crt-store` sections.
     pub key_base: Option<String>,
-    /// `ssl-default-bind-*`.
-    pub bind: TlsDefaults,
-    /// `ssl-default-server-*`.
-    pub server: TlsDefaults,
+    /// `ssl-default-bind-*`, as they stand at the end; [`bind_at`](Self::bind_at) returns those of a line.
+    pub(crate) bind: TlsDefaults,
+    /// `ssl-default-server-*`, likewise.
+    pub(crate) server: TlsDefaults,
+    /// What both were earlier.
+    history: Vec<DefaultsFrom>,
     /// `ssl-server-verify`: `verify` of servers that say nothing.
     pub server_verify: Verify,
     /// `ssl-load-extra-files`.
@@ -332,6 +342,31 @@ pub struct GlobalTls {
     pub client_authorities: Option<Arc<Bundle>>,
 }
 
+impl GlobalTls {
+    /// Notes that the lines from this one on have the defaults that are set now.
+    pub(crate) fn keep_defaults(&mut self, at: Position) {
+        let same =
+            |last: &DefaultsFrom| last.at.file == at.file && last.bind == self.bind && last.server == self.server;
+        if !self.history.last().is_some_and(same) {
+            self.history.push(DefaultsFrom { at, bind: self.bind.clone(), server: self.server.clone() });
+        }
+    }
+
+    fn from(&self, at: &Position) -> Option<&DefaultsFrom> {
+        self.history.iter().rfind(|from| from.at.file == at.file && from.at.line <= at.line)
+    }
+
+    /// Returns the defaults of a `bind` line. As in HAProxy, they are those above it, in an earlier `global` section.
+    pub fn bind_at(&self, at: &Position) -> &TlsDefaults {
+        self.from(at).map_or(&self.bind, |from| &from.bind)
+    }
+
+    /// Returns the defaults of a `server` line, which are those above it; one that is added at run time has the last.
+    pub fn server_at(&self, at: &Position) -> &TlsDefaults {
+        self.from(at).map_or(&self.server, |from| &from.server)
+    }
+}
+
 /// The time for which sessions may be resumed without `tune.ssl.lifetime`, or if it is 0.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(7200);
 
@@ -343,6 +378,7 @@ impl Default for GlobalTls {
             key_base: None,
             bind: TlsDefaults::default(),
             server: TlsDefaults::default(),
+            history: Vec::new(),
             server_verify: Verify::Required,
             extra_files: ExtraFiles::ALL,
             extra_del_ext: false,

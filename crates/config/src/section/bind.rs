@@ -507,11 +507,11 @@ pub(crate) fn octal(text: &str) -> Result<u32, String> {
 
 /// Returns the addresses that a word lists, with variables expanded and names resolved.
 pub(crate) fn addresses(line: &Line, index: usize, files: &dyn Files) -> Result<Vec<BindAddress>, AddressError> {
-    let text = line.address(index);
+    let (text, is_datagram) = (line.address(index), line.text(0) == "dgram-bind");
     match names::numeric(text, files) {
-        Ok(text) => address::bind(&text),
+        Ok(text) => address::bind(&text, is_datagram),
         // An error that can be found without the network, such as a missing port, is reported first.
-        Err(message) => match address::bind(text) {
+        Err(message) => match address::bind(text, is_datagram) {
             Err(error) if !error.message.starts_with("invalid address") => Err(error),
             _ => address::unresolved(message),
         },

@@ -161,7 +161,7 @@ fn named(line: &Line, index: usize, names: &[&str], what: &str, diagnostics: &mu
 }
 
 fn to(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
-    let text = line.address(1);
+    let text = &*address::with_kind(line.address(1));
     let fail = |diagnostics: &mut Diagnostics, message: String| {
         diagnostics
             .error(line.at(1), message)
@@ -182,18 +182,15 @@ fn to(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     if text.starts_with('/') {
         return Some(LogAddress::Unix(PathBuf::from(text)));
     }
-    if let Some(path) = ["unix@", "uxdg@", "dgram+unix@"].iter().find_map(|prefix| text.strip_prefix(prefix)) {
+    if let Some(path) = ["unix@", "uxdg@"].iter().find_map(|prefix| text.strip_prefix(prefix)) {
         return Some(LogAddress::Unix(PathBuf::from(path)));
     }
     let plain = match text.split_once('@') {
         None => text,
-        Some(("udp" | "udp4" | "udp6" | "ipv4" | "ipv6" | "dgram+ipv4" | "dgram+ipv6", rest)) => rest,
+        Some(("ip" | "ipv4" | "ipv6" | "udp" | "udp4" | "udp6", rest)) => rest,
         Some(("ring", name)) => return Some(LogAddress::Ring(name.into())),
         Some(("backend", name)) => return Some(LogAddress::Backend(name.into())),
         Some(("tcp" | "tcp4" | "tcp6" | "uxst", _)) => return stream(text, line, diagnostics),
-        Some(("stream+ipv4", rest)) => return stream(&format!("tcp4@{rest}"), line, diagnostics),
-        Some(("stream+ipv6", rest)) => return stream(&format!("tcp6@{rest}"), line, diagnostics),
-        Some(("stream+unix", path)) => return stream(&format!("uxst@{path}"), line, diagnostics),
         Some((family, _)) => return fail(diagnostics, format!("unknown address family '{family}@'")),
     };
     let Some((host, port)) = host_and_port(plain) else {

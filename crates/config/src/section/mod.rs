@@ -292,6 +292,7 @@ impl LineReader for Reader<'_> {
                 self.sections.push(self::section(SectionKind::Refused, "".into(), None, line.at(0)));
                 return;
             }
+            self.global.keep_tls_defaults(&line);
             let section = head(*kind, &line, &mut self.diagnostics);
             self.sections.push(section);
             return;
@@ -311,6 +312,7 @@ impl LineReader for Reader<'_> {
             // `global` is parsed line by line, since `setenv` affects the lines that follow it.
             Some(section) if section.kind == SectionKind::Global => {
                 let before = self.diagnostics.errors();
+                self.global.keep_tls_defaults(&line);
                 self.global.line(&line, env, self.files, &mut self.diagnostics);
                 let failed = self.diagnostics.errors() > before;
                 self.global_failed |= failed;

@@ -307,6 +307,64 @@ fn defaults_checks_and_changes_are_those_of_haproxy() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
+/// As in HAProxy, a line has the defaults of the `global` sections above it.
+#[test]
+fn defaults_are_those_above_a_line() {
+    let pki = Pki::new();
+    let suites = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
+    let defaults = |suite: &str, curve: &str, version: &str| {
+        format!(
+            "global\n ssl-default-bind-ciphersuites {suite}\n ssl-default-server-ciphersuites {suite}\n \
+             ssl-default-bind-curves {curve}\n ssl-default-bind-options ssl-max-ver {version}\n"
+        )
+    };
+    let text = |gates: &[Listening]| {
+        let mut text =
+            "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n".to_owned();
+        text += &format!(
+            "frontend origin\n bind {} ssl crt {}\n http-request return status 200 content-type text/plain lf-string \
+             %[ssl_fc_cipher]\n",
+            gates[4].word(),
+            pki.path("b.pem").display()
+        );
+        for (index, (suite, curve, version)) in
+            [(suites[0], "X25519", "TLSv1.3"), (suites[1], "P-384", "TLSv1.3"), (suites[2], "P-256", "TLSv1.2")]
+                .into_iter()
+                .enumerate()
+        {
+            text += &defaults(suite, curve, version);
+            if index < 2 {
+                text += &format!(
+                    "listen l{index}\n bind {} ssl crt {}\n bind {}\n server s 127.0.0.1:{} ssl verify none\n",
+                    gates[index].word(),
+                    pki.path("b.pem").display(),
+                    gates[index + 2].word(),
+                    gates[4].port()
+                );
+            }
+        }
+        text
+    };
+    let check = |gates: &[Listening], who: &str| {
+        for (index, (suite, group)) in [(suites[0], "X25519"), (suites[1], "secp384r1")].into_iter().enumerate() {
+            let text = handshake(gates[index].port(), &[]).expect("a handshake");
+            assert!(text.contains(&format!("Cipher is {suite}")), "{who} {index}: {text}");
+            let one = handshake(gates[index].port(), &["-groups", if index == 0 { "P-384" } else { "X25519" }]);
+            assert!(one.is_none(), "{who} {index} has another group than {group}");
+            assert_eq!(asked(&gates[index + 2]), suite, "{who} {index}");
+        }
+        // The origin stands above all of them.
+        let text = handshake(gates[4].port(), &[]).expect("a handshake");
+        assert!(text.contains("Cipher is TLS_"), "{who}: {text}");
+    };
+    let gates = || (0..5).map(|_| Listening::new()).collect::<Vec<_>>();
+    let (theirs, ours) = (gates(), gates());
+    let _haproxy = Haproxy::start_2_8(&text(&theirs), &theirs.iter().collect::<Vec<_>>());
+    check(&theirs, "HAProxy");
+    let _sluicegate = start(&text(&ours), &ours.iter().collect::<Vec<_>>());
+    check(&ours, "here");
+}
+
 /// The lifetime of tickets is sent to clients; stored sessions need a place.
 #[test]
 fn sessions_are_resumed_as_tune_ssl_says() {

@@ -115,6 +115,11 @@ impl GlobalReader {
         self.global.default_paths.begin(file);
     }
 
+    /// Notes that lines from this one on have the defaults of TLS that are set now.
+    pub(crate) fn keep_tls_defaults(&mut self, line: &Line) {
+        self.global.tls.keep_defaults(line.at(0));
+    }
+
     /// Returns whether `program` sections are allowed.
     pub(crate) fn allows_programs(&self) -> bool {
         self.global.expose_deprecated

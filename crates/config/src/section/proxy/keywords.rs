@@ -90,9 +90,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "ADDRESS[,ADDRESS]… [OPTION]…",
-        "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME, abnsz@NAME or fd@N. \
-         sockpair@N receives connections as descriptors over the inherited unix socket N. rhttp@BACKEND/SERVER connects to \
-         a server, for reverse HTTP.",
+        "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME, abnsz@NAME or fd@N, \
+         or one of these behind 'stream+'. sockpair@N receives connections as descriptors over the inherited unix socket N. \
+         rhttp@BACKEND/SERVER connects to a server, for reverse HTTP.",
         |r, line| {
             let is_quic = |address: &str| address.starts_with("quic4@") || address.starts_with("quic6@");
             if r.loaded.no_quic && line.address(1).split(',').all(is_quic) {

@@ -222,13 +222,14 @@ impl BindWords {
         }
         let errors = diagnostics.errors();
         let global = loader.global;
-        let strict_sni = self.strict_sni.unwrap_or(false) || (global.bind.strict_sni && self.strict_sni.is_none());
+        let defaults = global.bind_at(at);
+        let strict_sni = self.strict_sni.unwrap_or(defaults.strict_sni);
         self.check_certificates(line, strict_sni, diagnostics);
         let shown = format!("bind '{argument}'");
         let subject = Subject { proxy, line: &shown, server: None, at };
         let mut policy = Policy::default();
         self.policy.plain(&mut policy);
-        self.policy.algorithms(&mut policy, &global.bind, &subject, diagnostics);
+        self.policy.algorithms(&mut policy, defaults, &subject, diagnostics);
         self.versions(&mut policy, line, loader, diagnostics);
         if policy.alpn.is_none() && line.http && line.bufsize >= BUFSIZE_MIN {
             policy.alpn = Some(PROTOCOLS.map(<[u8]>::to_vec).to_vec());
@@ -257,8 +258,8 @@ impl BindWords {
             policy,
             strict_sni,
             generate: generate.map(|authority| Generate { authority, kept: global.generated }),
-            prefer_client_ciphers: self.prefer_client_ciphers || global.bind.prefer_client_ciphers,
-            no_tickets: self.no_tickets.unwrap_or(global.bind.no_tickets),
+            prefer_client_ciphers: self.prefer_client_ciphers || defaults.prefer_client_ciphers,
+            no_tickets: self.no_tickets.unwrap_or(defaults.no_tickets),
             ticket_keys: self.ticket_keys.clone(),
             cache_size: global.cache_size,
             lifetime: global.lifetime,
@@ -286,7 +287,7 @@ impl BindWords {
 
     fn versions(&self, policy: &mut Policy, line: &BindLine<'_>, loader: &Loader<'_>, diagnostics: &mut Diagnostics) {
         let BindLine { proxy, argument, at, .. } = *line;
-        let resolved = self.policy.versions.or(loader.global.bind.versions).resolve(|fault| match fault {
+        let resolved = self.policy.versions.or(loader.global.bind_at(at).versions).resolve(|fault| match fault {
             VersionFault::Ignored => {
                 let message = format!(
                     "Proxy '{proxy}': no-sslv3/no-tlsv1x are ignored for bind '{argument}'. Use only 'ssl-min-ver' and \

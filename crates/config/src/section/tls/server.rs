@@ -181,12 +181,13 @@ impl ServerWords {
         let errors = diagnostics.errors();
         let ServerLine { proxy, name, at, .. } = *line;
         let global = loader.global;
+        let defaults = global.server_at(at);
         let shown = format!("server '{name}'");
         let subject = Subject { proxy, line: &shown, server: Some(name), at };
         let mut policy = Policy::default();
         self.policy.plain(&mut policy);
-        self.policy.algorithms(&mut policy, &global.server, &subject, diagnostics);
-        let resolved = self.policy.versions.or(global.server.versions).resolve(|fault| match fault {
+        self.policy.algorithms(&mut policy, defaults, &subject, diagnostics);
+        let resolved = self.policy.versions.or(defaults.versions).resolve(|fault| match fault {
             VersionFault::Ignored => {
                 let message = format!(
                     "'server {proxy}/{name}' : no-sslv3/no-tlsv1x are ignored for this server. Use only 'ssl-min-ver' \
@@ -217,7 +218,7 @@ impl ServerWords {
             verify_host: self.verify_host.clone(),
             is_engine: false,
             no_reuse: self.no_reuse,
-            no_tickets: self.no_tickets.unwrap_or(false) || global.server.no_tickets,
+            no_tickets: self.no_tickets.unwrap_or(false) || defaults.no_tickets,
             records: global.records,
             keylog: global.keylog,
         };

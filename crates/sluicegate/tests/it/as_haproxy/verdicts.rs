@@ -378,6 +378,17 @@ fn numbers_without_effect_have_haproxys_bounds() {
 fn words_of_3_2_stand_where_haproxy_takes_them() {
     takes(&format!("global\n tune.fail-alloc 1\n dns-accept-family ipv4,ipv6\n{}", listen("maxconn 10")), &[]);
     takes(&listen("server a mptcp@127.0.0.1:1 check check-reuse-pool check-pool-conn-name x"), &[]);
+    takes(
+        &listen(
+            "bind stream+127.0.0.1:1,stream+ipv4@:2\n server a stream+127.0.0.1:1\n server b stream+mptcp@127.0.0.1:1",
+        ),
+        &[],
+    );
+    let lines = "resolvers r\n nameserver a stream+127.0.0.1:53\nlog-forward f\n dgram-bind udp@127.0.0.1:1,dgram+:2\n \
+                 log stream+127.0.0.1:514 local0\n log dgram+ip@127.0.0.1 local0\n";
+    takes(lines, &[]);
+    refuses(&listen("bind stream+udp@:1"), "dgram-type address not acceptable in 'stream+udp@:1'");
+    refuses("log-forward f\n dgram-bind stream+:1\n", "stream-type address not acceptable in 'stream+:1'");
     takes(&listen("default-server check-reuse-pool\n server a 127.0.0.1:1 check no-check-reuse-pool"), &[]);
     refuses(&listen("bind mptcp@127.0.0.1:1,127.0.0.1:2"), "addresses of MPTCP and others on one line");
     refuses(&listen("server a 127.0.0.1:1 proto spop"), "MUX protocol 'spop' is not usable for server 'a'");

@@ -92,6 +92,22 @@ fn noreuseport_keeps_others_from_the_port() {
     }
 }
 
+#[test]
+fn addresses_say_which_kind_of_socket_they_are_of() {
+    let (gate, inner) = (Listening::new(), Listening::new());
+    // Both lines name the kind that they would have without it.
+    let text = format!(
+        "{DEFAULTS}listen gate\n    bind \"stream+{}\"\n    server s stream+{}\nlisten inner\n    bind \"{}\"\n{}",
+        gate.word(),
+        inner.address(),
+        inner.word(),
+        answer("inside %[dst_port]"),
+    );
+    let _server = start(&text, &[&gate, &inner]);
+    let port = inner.address().rsplit(':').next().expect("a port").to_owned();
+    assert_eq!(Client::connect(&gate.address()).get("/").text(), format!("inside {port}"));
+}
+
 /// Returns a connection from a port below 1024; `None` without the right to such a port.
 fn privileged(to: &str) -> Option<TcpStream> {
     let to: SocketAddr = to.parse().expect("an address");
