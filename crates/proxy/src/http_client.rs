@@ -604,7 +604,8 @@ mod tests {
     }
 
     fn client() -> Arc<HttpClient> {
-        let tls = GlobalTls { client_verify: Verify::None, ..GlobalTls::default() };
+        let mut tls = GlobalTls::default();
+        tls.client_verify = Verify::None;
         HttpClient::new(&tls, &HttpClientSettings::default(), &[], &Arc::default(), None).expect("a client")
     }
 
