@@ -447,8 +447,9 @@ were missed. `s:close()` ends the subscription, and so does the end of the scrip
 message is read only by `receive`, and an engine closes the connection of a subscriber that falls far behind
 (`client-output-buffer-limit pubsub`).
 
-**`core.httpclient`** makes one HTTP/1.1 request while the script waits. The server of an `https` URL is verified as
-`httpclient.ssl.verify` and `httpclient.ssl.ca-file` say, for the name in the request's `host` field; an address in its place
+**`core.httpclient`** makes one request while the script waits: over HTTP/2 if the server of an `https` URL selects it,
+otherwise in HTTP/1.1. Such a server is verified as `httpclient.ssl.verify` and `httpclient.ssl.ca-file` say, for the name in
+the request's `host` field; an address in its place
 can't be verified. Each request has its own connection. Names are looked up in `/etc/hosts`, by the system, and then in the
 section `default` of `resolvers`; `httpclient.resolvers.*` name another section, and the preferred family of addresses. The
 result is 503 if a name has no address, if the server cannot be reached after `httpclient.retries` more attempts, each of
