@@ -218,7 +218,9 @@ type Step<T> = Result<T, After>;
 
 impl Exchange<'_> {
     async fn run(&mut self, frontend: &ProxyRun, proxies: &[std::sync::Arc<ProxyRun>]) -> Step<After> {
-        self.begin_filters(frontend).await?;
+        if !frontend.script_filters.is_empty() {
+            self.begin_filters(frontend).await?;
+        }
         let target = self.stream.cx.request.target();
         if frontend.config.monitor_uri.as_deref().is_some_and(|uri| is_monitored(uri, target)) {
             return Err(Box::pin(self.monitored(frontend)).await);
@@ -240,7 +242,9 @@ impl Exchange<'_> {
         self.mode = stricter(self.mode, backend.config.options.connection);
         self.independent = backend.config.options.independent_streams;
         if backend.id != frontend.id {
-            self.begin_filters(backend).await?;
+            if !backend.script_filters.is_empty() {
+                self.begin_filters(backend).await?;
+            }
             self.request_rules(backend, frontend).await?;
         }
         self.persist(backend).await?;
@@ -258,7 +262,9 @@ impl Exchange<'_> {
             return Err(After::Close);
         }
         forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
-        self.filter_request_head().await?;
+        if self.stream.is_scripted() {
+            self.filter_request_head().await?;
+        }
         self.parameters(backend).await?;
         self.stream.cx.persistence.last = self.stream.cx.client.last_server().in_backend(backend.id);
         let reuse = !self.stream.cx.is_first_request();
@@ -332,7 +338,7 @@ impl Exchange<'_> {
         let content = &proxy.rules.tcp_request_content;
         // Those of the frontend ran before a connection of TCP was switched to HTTP.
         let inspected = std::mem::take(&mut self.stream.cx.inspected);
-        if !inspected {
+        if !inspected && self.offloads() {
             self.content_events(frontend, proxy).await?;
         }
         if !content.is_empty() && !inspected {
@@ -345,7 +351,9 @@ impl Exchange<'_> {
         }
         self.stream.cx.count_request(proxy);
         self.restrict_names(proxy).await?;
-        self.request_event(frontend, proxy).await?;
+        if self.offloads() {
+            self.request_event(frontend, proxy).await?;
+        }
         if proxy.rules.http_request.looks().request {
             self.peek_request();
         }
@@ -590,8 +598,13 @@ impl Exchange<'_> {
             coming.look(&mut self.stream.cx.response_content);
         }
         self.store_server(backend).await?;
-        self.begin_response_filters().await?;
-        let mut passed = self.response_events(frontend, backend).await;
+        if self.stream.is_scripted() {
+            self.begin_response_filters().await?;
+        }
+        let mut passed = match self.offloads() {
+            true => self.response_events(frontend, backend).await,
+            false => Ok(()),
+        };
         if passed.is_ok() {
             passed = self.response_rules(backend, Some(&mut coming)).await;
         }
@@ -623,12 +636,12 @@ impl Exchange<'_> {
             };
         }
         let finished = match self.finish_response().await {
-            Ok(()) => {
+            Ok(()) if self.stream.is_scripted() => {
                 let silent = self.head.method == Method::Head;
                 let framing = if silent { Framing::None } else { head.body };
                 self.filter_response_head(framing, back.input().len()).await
             }
-            unfinished => unfinished,
+            finished => finished,
         };
         if let Err(after) = finished {
             self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));

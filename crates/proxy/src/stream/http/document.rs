@@ -186,7 +186,9 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
-        self.filter_response_head(framing, 0).await?;
+        if self.stream.is_scripted() {
+            self.filter_response_head(framing, 0).await?;
+        }
         let framing = self.stream.cx.scripted_framing(true).unwrap_or(framing);
         let (filters, compressed) = self.service_filters(framing);
         let keep = complete && self.keeps_client() && framing != Framing::UntilClose;
@@ -209,7 +211,9 @@ impl Exchange<'_> {
         cx.variables.enter_response();
         let frontend = cx.frontend.id;
         let backend = cx.backend.as_ref().map(|backend| backend.id).filter(|backend| *backend != frontend);
-        self.begin_response_filters().await?;
+        if self.stream.is_scripted() {
+            self.begin_response_filters().await?;
+        }
         let worker = self.stream.worker().clone();
         let proxies = &worker.running.proxies;
         if let Some(backend) = backend {

@@ -1,6 +1,7 @@
 //! Events of a request and its response, whose messages are sent to agents (SPOE).
 //!
 //! Filters of the frontend have all events, those of a backend that is another section have the events from its own on.
+//! Callers look whether [any filter](Exchange::offloads) has events, because most streams have none.
 
 use sluicegate_config::model::SpoeEvent;
 
@@ -8,6 +9,11 @@ use super::{Exchange, Step};
 use crate::running::ProxyRun;
 
 impl Exchange<'_> {
+    /// Returns whether a filter of the stream sends messages to agents.
+    pub(super) fn offloads(&self) -> bool {
+        self.stream.cx.spoe.is_some()
+    }
+
     /// Sends the messages of the events before the content rules of the frontend or of the backend.
     pub(super) async fn content_events(&mut self, frontend: &ProxyRun, proxy: &ProxyRun) -> Step<()> {
         if proxy.id != frontend.id {
@@ -36,9 +42,6 @@ impl Exchange<'_> {
 
     /// Sends the messages of an event to the agents of the frontend's filters and of the backend's.
     async fn offload(&mut self, event: SpoeEvent, frontend: &ProxyRun, backend: &ProxyRun) -> Step<()> {
-        if self.stream.cx.spoe.is_none() {
-            return Ok(());
-        }
         for proxy in [Some(frontend), Some(backend).filter(|backend| backend.id != frontend.id)].into_iter().flatten() {
             let (list, hook) = proxy.rules.event(event);
             if list.looks().request {

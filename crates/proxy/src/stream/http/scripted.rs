@@ -1,4 +1,5 @@
-//! Filters of scripts in an exchange: events outside bodies, and what follows from a filter that waits or fails.
+//! Filters of scripts in an exchange: events outside bodies, and what follows from a filter that waits or fails. Callers
+//! look whether there are any, because most streams have none.
 
 use std::future::poll_fn;
 use std::time::Instant;
@@ -15,9 +16,6 @@ use crate::stream::scripted::Halted;
 impl Exchange<'_> {
     /// Makes the filters of a proxy, and begins with the request.
     pub(super) async fn begin_filters(&mut self, proxy: &ProxyRun) -> Step<()> {
-        if proxy.script_filters.is_empty() {
-            return Ok(());
-        }
         if self.stream.attach_filters(proxy, true).await.is_err() {
             return Err(self.page(500, b'I', b'R').await);
         }
@@ -46,9 +44,6 @@ impl Exchange<'_> {
     }
 
     async fn filter_event(&mut self, event: FilterEvent, response: bool, of: Option<ProxyId>) -> Step<()> {
-        if !self.stream.is_scripted() {
-            return Ok(());
-        }
         let patience = self.client_timeout;
         match (self.stream.pass_event(&mut self.front, event, response, of, patience).await, response) {
             (Ok(()), _) => Ok(()),

@@ -170,7 +170,9 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
-        self.filter_response_head(framing, 0).await?;
+        if self.stream.is_scripted() {
+            self.filter_response_head(framing, 0).await?;
+        }
         let framing = self.stream.cx.scripted_framing(true).unwrap_or(framing);
         (out.filters, out.compressed) = self.service_filters(framing);
         let keep = self.keeps_client() && framing != Framing::UntilClose;
