@@ -182,6 +182,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         let options = of_server.upgrade().map(|server| server.options());
         server_log.say_at_run_time(level, options.as_ref().map_or("notice", |options| options.process.loglevel), text);
     });
+    server.will_listen_on(sockets.port, sockets.tls_port);
     log.say(Level::Warning, "Server initialized");
     if let Err(message) = server.load_users() {
         return fail(message);

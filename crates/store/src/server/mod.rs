@@ -463,6 +463,14 @@ impl Server {
         [&self.tcp_port, &self.tls_port].map(|port| port.load(Ordering::Relaxed) as u32)
     }
 
+    /// Sets the TCP ports that will be served, for a link to a master that begins before the listeners do: it tells the
+    /// master one of them.
+    pub fn will_listen_on(&self, plain: Option<u16>, tls: Option<u16>) {
+        for (place, port) in [(&self.tcp_port, plain), (&self.tls_port, tls)] {
+            place.store(port.map_or(0, u64::from), Ordering::Relaxed);
+        }
+    }
+
     /// Returns the TCP port, that with TLS if there is no other; 0 without one.
     fn tcp_port(&self) -> u64 {
         let [plain, tls] = self.listens_on();
