@@ -2,7 +2,8 @@
 //!
 //! A request is one exchange on a connection of its own, on the runtime of its caller: of HTTP/2 if the server of an
 //! `https` URL selects it, else of HTTP/1.1. These servers are verified as `httpclient.ssl.verify` and
-//! `httpclient.ssl.ca-file` say, for the name in the request's `host` field, which is sent as SNI. All users of a snapshot share the TLS sessions; connections count towards `maxsslconn`.
+//! `httpclient.ssl.ca-file` say, for the name in the request's `host` field, which is sent as SNI. All users of a
+//! snapshot share the TLS sessions; connections count towards `maxsslconn`.
 //!
 //! Names are looked up in the cached `/etc/hosts`, then by the system, then in the section `default` of `resolvers`,
 //! which works inside a chroot. If `httpclient.resolvers.id` or `.prefer` is set, the system is not asked; if
@@ -16,6 +17,7 @@ mod h2;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -25,7 +27,8 @@ use sluicegate_tls::connector::Connector;
 use sluicegate_tls::policy::{Policy, ServerSettings, Verify};
 use sluicegate_transport::Socket;
 use sluicegate_wire::http::{
-    BodyDecoder, BodyEvent, Limits, Message, Method, is_token, parse_response, write_chunk, write_last_chunk,
+    BodyDecoder, BodyEvent, Limits, Message, Method, is_token, parse_response, write_chunk_end, write_chunk_start,
+    write_last_chunk,
 };
 use tokio::time::timeout;
 
@@ -81,6 +84,8 @@ pub(crate) struct HttpRequest {
     method: Method,
     /// Head and body.
     bytes: Vec<u8>,
+    /// The place of the body in these, without its framing.
+    body: Range<usize>,
 }
 
 /// A response.
@@ -188,10 +193,8 @@ impl HttpClient {
     /// The reason why there is no response.
     pub(crate) async fn exchange(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
         let mut stream = self.connect(request).await?;
-        let is_http2 =
-            stream.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2"));
-        let mut exchange: Box<dyn Exchange + '_> = match is_http2 {
-            true => Box::new(h2::Stream::new(&request.bytes, bounds.body)?),
+        let mut exchange: Box<dyn Exchange + '_> = match stream.alpn() == Some(b"h2") {
+            true => Box::new(h2::Stream::new(request, bounds.body)?),
             false => Box::new(Reader::new(request, bounds.body)),
         };
         loop {
@@ -199,7 +202,7 @@ impl HttpClient {
                 match stream.try_write(exchange.output()) {
                     Ok(count) => {
                         exchange.wrote(count);
-                        // What was received may have waited for that.
+                        // Received frames may have waited for room in the output.
                         if exchange.read()? {
                             return exchange.end();
                         }
@@ -402,17 +405,26 @@ impl HttpRequest {
             Body::Chunked(_) => field(b"transfer-encoding", b"chunked"),
         }
         bytes.extend_from_slice(b"\r\n");
-        match body {
-            Body::Empty => {}
-            Body::Sized(body) => bytes.extend_from_slice(body),
-            Body::Chunked(body) => {
-                write_chunk(body, &mut bytes);
-                write_last_chunk(std::iter::empty(), &mut bytes);
+        let (content, is_chunked) = match body {
+            Body::Empty => (&[][..], false),
+            Body::Sized(body) => (body, false),
+            Body::Chunked(body) => (body, true),
+        };
+        if is_chunked {
+            write_chunk_start(content.len() as u64, &mut bytes);
+        }
+        let start = bytes.len();
+        bytes.extend_from_slice(content);
+        let body = start..bytes.len();
+        if is_chunked {
+            if !body.is_empty() {
+                write_chunk_end(&mut bytes);
             }
+            write_last_chunk(std::iter::empty(), &mut bytes);
         }
         let name_of_host = name_of_host.split(|byte| *byte == b':').next().unwrap_or_default();
         let secure = is_secure.then(|| String::from_utf8_lossy(name_of_host).into_owned());
-        Ok(HttpRequest { target, secure, method: Method::of(method), bytes })
+        Ok(HttpRequest { target, secure, method: Method::of(method), bytes, body })
     }
 
     /// Sets the target to the whole URL, for a request that is sent to a proxy.
@@ -421,6 +433,7 @@ impl HttpRequest {
         let length = self.bytes[start..].iter().position(|byte| *byte == b' ').unwrap_or(0);
         let end = url.iter().position(|byte| *byte == b'#').unwrap_or(url.len());
         self.bytes.splice(start..start + length, url[..end].iter().copied());
+        self.body = self.body.start + end - length..self.body.end + end - length;
         self.secure = None;
         self
     }
@@ -445,10 +458,10 @@ trait Exchange: Send {
     /// Returns the received bytes that are not parsed yet.
     fn input(&mut self) -> &mut Vec<u8>;
 
-    /// Parses received data; returns whether the response is complete.
+    /// Parses received data; returns whether nothing more of the response comes.
     fn read(&mut self) -> Result<bool, Failure>;
 
-    /// Called when the response is complete or the connection has ended; as in HAProxy's client, returns the part of the
+    /// Called when nothing more comes or the connection has ended; as in HAProxy's client, returns the part of the
     /// body that was received.
     fn end(self: Box<Self>) -> Result<HttpResponse, Failure>;
 }

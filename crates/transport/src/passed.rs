@@ -22,7 +22,7 @@ const BYTES: [u8; 2] = [0; 2];
 /// another socket.
 pub fn carrier(number: RawFd) -> io::Result<OwnedFd> {
     let copy = inherited(number)?;
-    // What this process has opened itself under the number was not meant; it does not survive an `exec`.
+    // A descriptor that this process has opened itself is not the one that the file means; an `exec` closes it.
     // SAFETY: `fcntl` with this command reads the flags of a descriptor and touches no memory.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
     if flags < 0 || flags & libc::FD_CLOEXEC != 0 {

@@ -303,7 +303,7 @@ pub struct GlobalTls {
     pub(crate) bind: TlsDefaults,
     /// `ssl-default-server-*`, likewise.
     pub(crate) server: TlsDefaults,
-    /// What both were earlier.
+    /// The defaults from each place on at which they had changed.
     history: Vec<DefaultsFrom>,
     /// `ssl-server-verify`: `verify` of servers that say nothing.
     pub server_verify: Verify,

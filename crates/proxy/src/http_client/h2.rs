@@ -1,20 +1,19 @@
 //! A request over HTTP/2: a connection with one stream.
 
-use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, Limits, Message, parse_request};
-use sluicegate_wire::http2::{Blocked, Connection, ErrorCode, Event, Progress, Settings, StreamKey};
+use sluicegate_wire::http::{Limits, Message, parse_request};
+use sluicegate_wire::http2::{Blocked, Connection, Event, Progress, Settings, StreamKey};
 
-use super::{Exchange, Failure, HttpResponse};
+use super::{Exchange, Failure, HttpRequest, HttpResponse};
 
 /// The window of the response's body in bytes.
 const WINDOW: u32 = 1 << 20;
 
 /// A request that is being sent, and its response.
-pub(super) struct Stream {
+pub(super) struct Stream<'a> {
     wire: Connection,
     key: StreamKey,
-    /// The body of the request, and how much of it was sent.
-    body: Vec<u8>,
-    sent: usize,
+    /// The rest of the request's body.
+    body: &'a [u8],
     /// Whether nothing more is written.
     is_silent: bool,
     input: Vec<u8>,
@@ -24,9 +23,9 @@ pub(super) struct Stream {
     response: HttpResponse,
 }
 
-impl Stream {
-    /// Begins the exchange of a request in the form of HTTP/1.
-    pub(super) fn new(request: &[u8], body_max: usize) -> Result<Stream, Failure> {
+impl Stream<'_> {
+    /// Begins the exchange.
+    pub(super) fn new(request: &HttpRequest, body_max: usize) -> Result<Stream<'_>, Failure> {
         let settings = Settings {
             initial_window: WINDOW,
             max_concurrent_streams: 1,
@@ -34,16 +33,14 @@ impl Stream {
             ..Settings::default()
         };
         let (mut wire, mut message) = (Connection::client(settings), Message::new());
-        let head = parse_request(request, &Limits::of_own_heads(), &mut message).ok().flatten();
-        let head = head.ok_or(Failure::NoAnswer)?;
-        let body = decoded(&request[head.head_len..], head.body).ok_or(Failure::NoAnswer)?;
+        let head = parse_request(&request.bytes, &Limits::of_own_heads(), &mut message).ok().flatten();
+        let (head, body) = (head.ok_or(Failure::NoAnswer)?, &request.bytes[request.body.clone()]);
         let key = wire.open().ok_or(Failure::NoAnswer)?;
         wire.send_request(key, &message, head.body, true, body.is_empty()).map_err(|_| Failure::NoAnswer)?;
         let mut stream = Stream {
             wire,
             key,
             body,
-            sent: 0,
             is_silent: false,
             input: Vec::new(),
             message,
@@ -57,14 +54,15 @@ impl Stream {
 
     /// Sends as much of the body as the server accepts.
     fn send(&mut self) {
-        if self.sent < self.body.len() {
-            self.sent += self.wire.send_data(self.key, &self.body[self.sent..], true);
+        if !self.body.is_empty() {
+            let sent = self.wire.send_data(self.key, self.body, true);
+            self.body = &self.body[sent..];
         }
     }
 
-    /// Handles an event; returns whether the response is complete.
+    /// Handles an event; returns whether nothing more of the response comes.
     fn handle(&mut self, event: Event) -> Result<bool, Failure> {
-        match event {
+        let is_complete = match event {
             Event::Response { head, end, .. } => {
                 if !head.interim {
                     self.has_head = true;
@@ -73,27 +71,27 @@ impl Stream {
                     // HTTP/2 has no reasons, and HAProxy's client adds none.
                     head.set_status(head.status(), b"");
                 }
-                Ok(end)
+                end
             }
             Event::Data { stream, range } => {
                 self.wire.consume(stream, range.len());
                 self.response.body.extend_from_slice(&self.input[range]);
-                if self.response.body.len() > self.body_max { Err(Failure::NoAnswer) } else { Ok(false) }
+                if self.response.body.len() > self.body_max {
+                    return Err(Failure::NoAnswer);
+                }
+                false
             }
-            Event::End { .. } | Event::Trailers { .. } => Ok(true),
-            // Without an error the server has only ceased to read the request.
-            Event::Reset { code: ErrorCode::NO_ERROR, .. } if self.wire.has_ended(self.key) => Ok(self.has_head),
-            Event::Reset { .. } if self.has_head => {
-                self.is_silent = true;
-                Ok(false)
-            }
-            Event::Reset { .. } => Err(Failure::NoAnswer),
-            _ => Ok(false),
-        }
+            Event::End { .. } | Event::Trailers { .. } => true,
+            // The connection may stay open.
+            Event::Reset { .. } => return Ok(true),
+            _ => false,
+        };
+        self.response.is_complete = is_complete;
+        Ok(is_complete)
     }
 }
 
-impl Exchange for Stream {
+impl Exchange for Stream<'_> {
     fn output(&self) -> &[u8] {
         if self.is_silent { &[] } else { self.wire.output() }
     }
@@ -115,7 +113,7 @@ impl Exchange for Stream {
         self.wire.begin_turn();
         loop {
             let (count, progress) = self.wire.receive(&self.input, &mut self.message).map_err(|_| Failure::NoAnswer)?;
-            let is_complete = match progress {
+            let is_over = match progress {
                 Progress::Event(event) => self.handle(event)?,
                 Progress::Idle | Progress::Blocked(Blocked::Output | Blocked::Streams) => {
                     self.input.drain(..count);
@@ -128,8 +126,7 @@ impl Exchange for Stream {
                 }
             };
             self.input.drain(..count);
-            if is_complete {
-                self.response.is_complete = true;
+            if is_over {
                 return Ok(true);
             }
         }
@@ -140,26 +137,12 @@ impl Exchange for Stream {
     }
 }
 
-/// Returns the body in bytes of a request of HTTP/1; `None` if it is not whole.
-fn decoded(mut bytes: &[u8], framing: Framing) -> Option<Vec<u8>> {
-    let (mut decoder, mut body) = (BodyDecoder::new(framing), Vec::new());
-    while !decoder.is_done() {
-        let (count, event) = decoder.decode(bytes).ok()?;
-        match event {
-            BodyEvent::Data(range) => body.extend_from_slice(&bytes[range]),
-            BodyEvent::End => break,
-            BodyEvent::More if count == 0 => return None,
-            BodyEvent::More => {}
-        }
-        bytes = &bytes[count..];
-    }
-    Some(body)
-}
-
 #[cfg(test)]
 mod tests {
-    use sluicegate_wire::http::Version;
+    use sluicegate_wire::http::{Framing, Version};
+    use sluicegate_wire::http2::ErrorCode;
 
+    use super::super::Body;
     use super::*;
 
     /// A server of the other side, which has received a request.
@@ -172,7 +155,7 @@ mod tests {
 
     impl Server {
         /// Takes what the client writes, and returns whether the request is complete.
-        fn take(&mut self, client: &mut Stream) -> bool {
+        fn take(&mut self, client: &mut Stream<'_>) -> bool {
             let mut input = client.output().to_vec();
             client.wrote(input.len());
             self.wire.begin_turn();
@@ -198,7 +181,7 @@ mod tests {
         }
 
         /// Passes what the server writes to the client in pieces; returns whether the response is complete.
-        fn give(&mut self, client: &mut Stream) -> Result<bool, Failure> {
+        fn give(&mut self, client: &mut Stream<'_>) -> Result<bool, Failure> {
             let output = self.wire.output().to_vec();
             self.wire.wrote(output.len());
             for piece in output.chunks(1000) {
@@ -212,7 +195,7 @@ mod tests {
     }
 
     /// Sends a request with such a body; returns both sides once the server has all of it.
-    fn asked(request: &[u8], body_max: usize) -> (Box<Stream>, Server) {
+    fn asked(request: &HttpRequest, body_max: usize) -> (Box<Stream<'_>>, Server) {
         let mut client = Box::new(Stream::new(request, body_max).expect("a request"));
         let wire = Connection::server(Settings::default());
         let mut server = Server { wire, message: Message::new(), key: None, body: 0 };
@@ -222,11 +205,13 @@ mod tests {
         (client, server)
     }
 
+    fn request(method: &[u8], body: Body<'_>) -> HttpRequest {
+        HttpRequest::new(method, b"https://a/x", None, [], body).expect("a request")
+    }
+
     #[test]
     fn long_bodies_pass_both_ways_within_the_windows() {
-        let mut request = b"POST /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n493e0\r\n".to_vec();
-        request.resize(request.len() + 300_000, b'q');
-        request.extend_from_slice(b"\r\n0\r\n\r\n");
+        let request = request(b"POST", Body::Chunked(&[b'q'; 300_000]));
         let (mut client, mut server) = asked(&request, 1 << 22);
         assert_eq!((server.body, server.message.first(b"transfer-encoding")), (300_000, None));
         let (key, answer) = (server.key.expect("a stream"), vec![b'a'; 3 << 20]);
@@ -248,27 +233,32 @@ mod tests {
 
     #[test]
     fn responses_are_limited_and_may_be_cut() {
+        let request = request(b"GET", Body::Empty);
         let respond = |body_max, end: &dyn Fn(&mut Connection, StreamKey)| {
-            let (mut client, mut server) = asked(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", body_max);
+            let (mut client, mut server) = asked(&request, body_max);
             let key = server.key.expect("a stream");
             server.message.set_response(Version::Http2, 200, b"OK");
             server.wire.send_response(key, &server.message, Framing::Chunked, false).expect("a response");
             server.wire.send_data(key, b"abc", false);
             end(&mut server.wire, key);
-            server.give(&mut client)?;
-            client.end()
+            let is_over = server.give(&mut client)?;
+            client.end().map(|response| (response, is_over))
         };
-        let whole = respond(3, &|wire, key| wire.send_end(key, None)).expect("a response");
-        assert_eq!((&*whole.body, whole.is_complete), (&b"abc"[..], true));
-        for end in [&|_: &mut Connection, _| (), &|wire: &mut Connection, key| wire.reset(key, ErrorCode::CANCEL)]
-            as [&dyn Fn(&mut Connection, StreamKey); 2]
+        let (whole, is_over) = respond(3, &|wire, key| wire.send_end(key, None)).expect("a response");
+        assert_eq!((&*whole.body, whole.is_complete, is_over), (&b"abc"[..], true, true));
+        // A connection whose stream was reset may stay open, so its end is not waited for.
+        for (is_reset, end) in [
+            (false, &|_: &mut Connection, _| ()),
+            (true, &|wire: &mut Connection, key| wire.reset(key, ErrorCode::CANCEL)),
+        ] as [(bool, &dyn Fn(&mut Connection, StreamKey)); 2]
         {
-            let part = respond(3, end).expect("a response");
-            assert_eq!((&*part.body, part.is_complete), (&b"abc"[..], false));
+            let (part, is_over) = respond(3, end).expect("a response");
+            assert_eq!((&*part.body, part.is_complete, is_over), (&b"abc"[..], false, is_reset));
         }
         assert_eq!(respond(2, &|_, _| ()).err(), Some(Failure::NoAnswer));
-        let (mut client, mut server) = asked(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", 9);
+        let (mut client, mut server) = asked(&request, 9);
         server.wire.reset(server.key.expect("a stream"), ErrorCode::REFUSED_STREAM);
-        assert_eq!(server.give(&mut client), Err(Failure::NoAnswer));
+        assert_eq!(server.give(&mut client), Ok(true));
+        assert_eq!(client.end().err(), Some(Failure::NoAnswer));
     }
 }

@@ -56,7 +56,7 @@ fn active(traces: &Traces) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Error,
-    /// What a user of the proxy is interested in.
+    /// Events of interest to users of the proxy.
     User,
     /// Messages, records and frames.
     Proto,

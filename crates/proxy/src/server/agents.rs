@@ -84,7 +84,8 @@ async fn exchange(
     answer
 }
 
-/// What a connection to an agent takes from samples: PROXY headers, names in handshakes, and the hash of `balance`.
+/// The results of a backend's expressions for a connection to an agent: PROXY headers, names in handshakes, and the hash
+/// of `balance`.
 type Sampled = (Made, Names, Option<u32>);
 
 /// Evaluates the backend's expressions with the variables of the stream that asks; there is no client.

@@ -632,9 +632,7 @@ impl Assignment<'_> {
         let speaks_http2 = match version {
             HttpVersion::One => false,
             HttpVersion::Two => true,
-            HttpVersion::Negotiated => {
-                socket.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2"))
-            }
+            HttpVersion::Negotiated => socket.alpn() == Some(b"h2"),
         };
         let Some(http2) = self.http2.filter(|_| speaks_http2) else {
             return Ok(Given { link: Link::Own(socket), open: Some(open), reuses: 0, label });

@@ -37,7 +37,6 @@ pub(crate) async fn connect_reversed(
         let secured = secure_connection(&mut socket, connector, sni.as_deref(), None, totals).await;
         secured.map_err(|_| ConnectError::Refused)?;
     }
-    let alpn = socket.tls().and_then(|tls| tls.facts()).and_then(|facts| facts.alpn.as_deref());
-    let speaks_http2 = server.config.proto == Some(Proto::H2) || alpn == Some(b"h2");
+    let speaks_http2 = server.config.proto == Some(Proto::H2) || socket.alpn() == Some(b"h2");
     if speaks_http2 { Ok(socket) } else { Err(ConnectError::Refused) }
 }

@@ -182,7 +182,8 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         let options = of_server.upgrade().map(|server| server.options());
         server_log.say_at_run_time(level, options.as_ref().map_or("notice", |options| options.process.loglevel), text);
     });
-    server.will_listen_on(sockets.port, sockets.tls_port);
+    let [port, tls_port] = [sockets.port, sockets.tls_port].map(|port| port.unwrap_or(0).into());
+    server.will_listen_on(port, tls_port);
     log.say(Level::Warning, "Server initialized");
     if let Err(message) = server.load_users() {
         return fail(message);

@@ -126,7 +126,7 @@ fn front(gate: &Listening, carrier: &UnixStream, options: &str) -> String {
     )
 }
 
-/// What a client, logs and figures tell of a connection from one program to the other.
+/// Returns the responses, log lines and figures of a connection from one program to the other.
 fn conversation(front_is_ours: bool, rear_is_ours: bool, server: &str, bind: &str) -> Vec<String> {
     let (near, far) = pair();
     let gate = Listening::new();

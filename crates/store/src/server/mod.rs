@@ -372,8 +372,7 @@ impl Server {
         {
             let mut listeners = self.listeners.lock();
             listeners.retain(|listener| listener.starts_with("name=unix"));
-            self.tcp_port.store(options.port.into(), Ordering::Relaxed);
-            self.tls_port.store(options.tls.port.into(), Ordering::Relaxed);
+            self.will_listen_on(options.port.into(), options.tls.port.into());
             self.replaced.send_modify(|times| *times += 1);
         }
         hand_over();
@@ -463,12 +462,11 @@ impl Server {
         [&self.tcp_port, &self.tls_port].map(|port| port.load(Ordering::Relaxed) as u32)
     }
 
-    /// Sets the TCP ports that will be served, for a link to a master that begins before the listeners do: it tells the
-    /// master one of them.
-    pub fn will_listen_on(&self, plain: Option<u16>, tls: Option<u16>) {
-        for (place, port) in [(&self.tcp_port, plain), (&self.tls_port, tls)] {
-            place.store(port.map_or(0, u64::from), Ordering::Relaxed);
-        }
+    /// Sets the TCP ports that will be served, without and with TLS; 0 for none. A link to a master may begin before the
+    /// listeners do, and tells the master one of them.
+    pub fn will_listen_on(&self, plain: u64, tls: u64) {
+        self.tcp_port.store(plain, Ordering::Relaxed);
+        self.tls_port.store(tls, Ordering::Relaxed);
     }
 
     /// Returns the TCP port, that with TLS if there is no other; 0 without one.

@@ -350,6 +350,11 @@ impl Socket {
         }
     }
 
+    /// Returns the protocol that ALPN has selected.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.tls()?.facts()?.alpn.as_deref()
+    }
+
     /// Returns the TLS stream, if this is one.
     pub fn tls(&self) -> Option<&Tls> {
         match self {

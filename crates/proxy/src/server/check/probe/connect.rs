@@ -137,13 +137,13 @@ impl Probe<'_> {
             true => of_check.or(config.proto),
             false => connect.tls.proto,
         };
-        let facts = self.socket.as_ref().and_then(|socket| socket.tls()).and_then(|tls| tls.facts());
+        let alpn = self.socket.as_ref().and_then(|socket| socket.alpn());
         let http2 = || -> Box<dyn Translator> { Box::new(Http2::new(self.is_secure())) };
         match proto {
             Some(Proto::H2) => Some(http2()),
             Some(Proto::Fcgi) => Some(Box::new(Responder::new(self.aim.proxy.fcgi.clone()?, peer))),
             Some(Proto::H1 | Proto::Spop | Proto::Raw) => None,
-            None => facts.is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2")).then(http2),
+            None => (alpn == Some(b"h2")).then(http2),
         }
     }
 
