@@ -21,7 +21,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_config::model::{CloseSpread, Tune};
-use sluicegate_transport::{BufferPool, SocketOptions};
+use sluicegate_transport::{BufferPool, SocketOptions, clock};
 use sluicegate_wire::http::Limits;
 use sluicegate_wire::http2::Settings;
 use tokio::sync::mpsc;
@@ -348,7 +348,10 @@ impl SessionWatch {
     {
         poll_fn(move |cx| {
             let killed = self.worker.session_waits(self.place, cx.waker());
-            match Pin::new(&mut future).poll(cx) {
+            clock::begin_or_go_on();
+            let polled = Pin::new(&mut future).poll(cx);
+            clock::end();
+            match polled {
                 Poll::Pending if killed => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(output) => {

@@ -5,6 +5,7 @@
 
 mod address;
 mod buffer;
+pub mod clock;
 mod connect;
 mod demand;
 mod descriptors;

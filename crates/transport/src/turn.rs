@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::slice::give_way;
 
 /// The time after which no further computation begins before a look at the sockets: one full handshake, or two that
@@ -118,6 +119,7 @@ impl Drop for Turn {
 
 /// Reports that a computation began at `begun` and is over.
 pub(crate) fn spent(begun: Instant) {
+    clock::renew();
     let used_up = TURNS.with_borrow_mut(|turns| {
         let before = turns.spent;
         turns.spent += begun.elapsed();

@@ -29,6 +29,7 @@ use sluicegate_script::ffi::{self, lua_KContext, lua_KFunction, lua_State};
 use sluicegate_script::{
     Budget, Burst, Coroutine, ErrorKind, State, Watch, can_wait, continuation, function, push_bytes,
 };
+use sluicegate_transport::clock;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -580,6 +581,7 @@ fn one_burst(
     host.answers.clear();
     // SAFETY: the coroutine belongs to this state; a first burst finds its function, a later one needs no arguments.
     let burst = unsafe { state.resume(coroutine, 0, budget) };
+    clock::renew();
     let current = std::mem::take(&mut state.host::<Host>().current);
     (burst, Done { done: current.done, stream: current.stream_done, reply: current.reply, wake: current.wake })
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::{
     Filter, LogTarget, SendSpoeGroup, SpoeAgent, SpoeEvent, SpoeFilter, SpoeMessage, VarName, VarScope,
 };
+use sluicegate_transport::clock;
 use sluicegate_wire::spop::{self, Actions, Data, Scope};
 
 use super::action::{Act, ActionCode, Compiled, Done, Run};
@@ -126,7 +127,7 @@ impl SpoeEngine {
         if let Ok(payload) = answer {
             self.apply(payload, cx);
         }
-        let time = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let time = i64::try_from(clock::now().duration_since(began).as_millis()).unwrap_or(i64::MAX);
         let processed = self.processed.fetch_add(1, Ordering::Relaxed) + 1;
         let status = answer.as_ref().err().copied().unwrap_or(0);
         let failed = self.failed.fetch_add(u64::from(status != 0), Ordering::Relaxed) + u64::from(status != 0);
@@ -341,7 +342,7 @@ impl Act for Send {
         if spoe.messages.is_empty() || spoe.of(&self.engine.engine).is_over {
             return Done::Next;
         }
-        let began = Instant::now();
+        let began = clock::now();
         let room = (self.engine.engine.max_frame_size as usize).saturating_sub(HEAD_ROOM);
         let refused = match self.delay {
             _ if spoe.messages.len() > room => Some(status::TOO_BIG),

@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{self, HttpReuse, Mode, Proto, WebSockets};
-use sluicegate_transport::Socket;
+use sluicegate_transport::{Socket, clock};
 use sluicegate_wire::http::Message;
 
 use super::app::App;
@@ -236,7 +236,7 @@ impl Drop for Queued<'_> {
     fn drop(&mut self) {
         let positions = self.wait.positions();
         // The time in the queue is logged even where the wait ended without a server.
-        self.log.queue_done = Some(Instant::now());
+        self.log.queue_done = Some(clock::now());
         if !self.over {
             self.log.left_queue = true;
         }
@@ -288,7 +288,7 @@ impl Assignment<'_> {
         let address = slot.server.socket_addr(self.destination);
         let taken = self.agents.and_then(|(agents, engine)| agents.take(&slot.server, engine, address));
         let Some((stream, before)) = taken else { return Box::pin(self.connect_in(slot, log)).await };
-        let now = Instant::now();
+        let now = clock::now();
         self.begin(&slot, now, log);
         let given = self.of_agent(&slot.server, stream, before);
         Ok(self.connected(slot, given, now, log))
@@ -323,7 +323,7 @@ impl Assignment<'_> {
 
     async fn connect_in(&self, mut slot: Slot, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
         loop {
-            let mut now = Instant::now();
+            let mut now = clock::now();
             self.begin(&slot, now, log);
             if self.redirects && slot.server.config.redirect.is_some() {
                 return Err(ServerFailure::Redirected);
@@ -607,7 +607,7 @@ impl Assignment<'_> {
                         break;
                     }
                     Part::Other(opening) => match opening.outcome().await {
-                        Outcome::Opened | Outcome::Abandoned => *now = Instant::now(),
+                        Outcome::Opened | Outcome::Abandoned => *now = clock::now(),
                         Outcome::Failed(error) => return Err(error),
                     },
                 }
@@ -628,7 +628,7 @@ impl Assignment<'_> {
                 return Err(error);
             }
         };
-        *now = Instant::now();
+        *now = clock::now();
         let speaks_http2 = match version {
             HttpVersion::One => false,
             HttpVersion::Two => true,
@@ -644,7 +644,7 @@ impl Assignment<'_> {
             opener.finish(greeted.map_or_else(Outcome::Failed, |()| Outcome::Opened));
         }
         greeted?;
-        *now = Instant::now();
+        *now = clock::now();
         Ok(Given { link: Link::Stream(stream), open: None, reuses: 0, label: None })
     }
 
@@ -661,7 +661,7 @@ impl Assignment<'_> {
             (found, _) => found,
         };
         let (stream, before) = found.ok_or(ConnectError::Unattached)?;
-        *now = Instant::now();
+        *now = clock::now();
         self.count(server, |counters| counters.reuse.add(1));
         Ok(Given { link: Link::Stream(stream), open: None, reuses: before.saturating_add(1), label: None })
     }
@@ -682,14 +682,14 @@ impl Assignment<'_> {
             match agents.join_opening(server, engine, address) {
                 Part::First(first) => break first,
                 Part::Other(opening) => match opening.outcome().await {
-                    Outcome::Opened | Outcome::Abandoned => *now = Instant::now(),
+                    Outcome::Opened | Outcome::Abandoned => *now = clock::now(),
                     Outcome::Failed(error) => return Err(error),
                 },
             }
         };
         match self.establish(server, HttpVersion::One).await {
             Ok((socket, open)) => {
-                *now = Instant::now();
+                *now = clock::now();
                 let opened = AgentOpened { socket, open, address, patience: self.config.timeouts.server };
                 let stream = agents.add(server, engine, opened);
                 opener.finish(Outcome::Opened);
@@ -738,14 +738,14 @@ impl Assignment<'_> {
             match connections.join_opening(server, app, &wanted) {
                 Part::First(first) => break Some(first),
                 Part::Other(opening) => match opening.outcome().await {
-                    Outcome::Opened | Outcome::Abandoned => *now = Instant::now(),
+                    Outcome::Opened | Outcome::Abandoned => *now = clock::now(),
                     Outcome::Failed(error) => return Err(error),
                 },
             }
         };
         let established = self.establish(server, HttpVersion::One).await;
         let made = established.map(|(socket, open)| {
-            *now = Instant::now();
+            *now = clock::now();
             let opened = AppOpened { socket, open, label, address, session, shared: policy_allows(config) };
             given(connections.add(server, app, opened), 0)
         });

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use sluicegate_transport::Socket;
+use sluicegate_transport::{Socket, clock};
 
 use super::idle;
 use super::run::ServerRun;
@@ -63,7 +63,7 @@ impl Pooled {
         let count = &self.server.idle[self.worker].lending;
         match (idle, &since) {
             (true, None) => {
-                *since = Some(Instant::now());
+                *since = Some(clock::now());
                 count.fetch_add(1, Ordering::Relaxed);
             }
             (false, Some(_)) => {

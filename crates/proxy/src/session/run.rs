@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use sluicegate_config::model::{ErrorPage, Mode};
+use sluicegate_transport::clock;
 use sluicegate_wire::http::{HeadError, Limits, RequestHead};
 use sluicegate_wire::http2;
 
@@ -181,7 +182,16 @@ async fn serve_http(session: &mut Session) {
     }
     loop {
         let mut next = NextRequest::new(session);
-        let after = match poll_fn(|cx| next.poll(session, cx)).await {
+        let arrival = poll_fn(|cx| {
+            clock::begin();
+            let arrived = next.poll(session, cx);
+            // The turn of a request goes on in its stream.
+            if !matches!(arrived, Poll::Ready(Arrival::Request(..))) {
+                clock::end();
+            }
+            arrived
+        });
+        let after = match arrival.await {
             Arrival::Request(stream, head, now) => {
                 let watch = session.place.watch();
                 // Made where it will live, like that of TCP.
@@ -251,7 +261,7 @@ impl NextRequest {
                 && session.client.requests() > 0
                 && session.front.input().is_empty()
             {
-                if at <= Instant::now() {
+                if at <= clock::now() {
                     return Poll::Ready(Arrival::Stopping);
                 }
                 // An idle connection ends without an answer whichever time is over.
@@ -267,7 +277,7 @@ impl NextRequest {
     }
 
     fn parse(&mut self, session: &mut Session) -> Option<Arrival> {
-        let now = Instant::now();
+        let now = clock::now();
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => {

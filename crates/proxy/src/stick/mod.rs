@@ -29,6 +29,8 @@ mod tracked;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use sluicegate_transport::clock;
+
 pub use ask::{change, read};
 pub use key::Key;
 pub(crate) use key::for_peer;
@@ -45,7 +47,8 @@ pub use tracked::{Counted, Tracked};
 /// are meaningful.
 pub fn now_ms() -> u32 {
     static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_millis() as u32
+    let now = clock::now();
+    now.duration_since(*START.get_or_init(Instant::now)).as_millis() as u32
 }
 
 /// Returns a duration on that scale. HAProxy's durations are below 2^31 milliseconds, and so are those of the

@@ -22,7 +22,7 @@ use crate::spoe::StreamSpoe;
 use crate::stick::{Counted, now_ms};
 use crate::trace::StreamTrace;
 use crate::worker::Worker;
-use sluicegate_transport::Tls;
+use sluicegate_transport::{Tls, clock};
 use sluicegate_wire::http::NameCases;
 
 /// The interval at which a long stream's bytes are added to tracked counters; HAProxy's.
@@ -165,7 +165,7 @@ impl Active {
             StreamTrace::end(&self.cx);
         }
         self.trace_end();
-        let ended = Instant::now();
+        let ended = clock::now();
         self.cx.log.ended = Some(ended);
         self.count_failed_rewrites();
         let times = Timers::of(&self.cx.log, ended);
@@ -365,13 +365,13 @@ impl Active {
     /// Returns whether the process is stopping, or nothing listens to the client's address any more: its connection
     /// should carry no further request.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.worker.closing_time(&self.cx.client).is_some_and(|at| at <= Instant::now())
+        self.worker.closing_time(&self.cx.client).is_some_and(|at| at <= clock::now())
     }
 
     /// Keeps what the client sent as the frontend's last invalid request.
     pub(crate) fn capture_request(&self, received: &[u8], fault: Fault) {
         let event = self.worker.running.process.next_invalid();
-        let at = self.worker.wall_clock(Instant::now());
+        let at = self.worker.wall_clock(clock::now());
         let mut invalid = Invalid::new(event, at, received, fault, true);
         invalid.source = self.cx.client.ends().0;
         self.cx.frontend.frontend.invalid.set(invalid);

@@ -39,6 +39,7 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, Mode, ProxyId};
+use sluicegate_transport::clock;
 use sluicegate_wire::http::{ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, status};
 
 use self::held::{authenticates_connections, chunks_in_1_0, held_body, is_idempotent, is_worth_draining, walk_held};
@@ -429,7 +430,7 @@ impl Exchange<'_> {
                     }
                 };
                 // The time of a rule's wait does not count as inactivity.
-                self.client_active = Instant::now();
+                self.client_active = clock::now();
                 self.server_active = self.client_active;
                 verdict
             }

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::Proxy;
+use sluicegate_transport::clock;
 use sluicegate_wire::http::Framing;
 
 use super::flow::Flow;
@@ -83,7 +84,7 @@ impl<'a, 'f> Relay<'a, 'f> {
         up: Flow,
         timeouts: RelayTimeouts,
     ) -> Relay<'a, 'f> {
-        let now = Instant::now();
+        let now = clock::now();
         let mut down = Flow::new(Framing::UntilClose);
         down.filter(stream.filters(true, None));
         Relay {
@@ -144,7 +145,7 @@ impl<'a, 'f> Relay<'a, 'f> {
         let client_moved = up.read + down.written > 0;
         let server_moved = up.written + down.read > 0;
         if client_moved || server_moved {
-            let now = Instant::now();
+            let now = clock::now();
             if client_moved {
                 self.client_active = now;
             }

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{Mode, ProxyId, SpoeEvent};
+use sluicegate_transport::clock;
 use sluicegate_wire::http::Framing;
 
 use super::filter::FilterFailed;
@@ -91,7 +92,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
         return Outcome::Unread;
     }
     stream.set_backend(backend);
-    let _stay = backend.backend.enter(worker.index, Instant::now());
+    let _stay = backend.backend.enter(worker.index, clock::now());
     // The frontend's filters, and those of a backend that is another section.
     let filtering = [Some(&**frontend), Some(&**backend).filter(|backend| backend.id != frontend.id)];
     if backend.id != frontend.id && begin_filters(backend, front, stream).await.is_err() {
@@ -274,7 +275,7 @@ fn obey(verdict: Verdict, hook: Hook, stream: &mut Active) -> Result<(), Option<
 async fn answer(service: Option<BoundService>, front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let Some(service) = service else { return Outcome::Unread };
     let worker = stream.worker().clone();
-    let now = Instant::now();
+    let now = clock::now();
     stream.cx.log.queue_done = Some(now);
     stream.cx.log.connect_done = Some(now);
     stream.cx.log.applet = Some(service.name());
@@ -364,7 +365,7 @@ impl Talk {
             None => io.output.is_empty(),
         };
         if moved != (0, 0) {
-            self.active = Instant::now();
+            self.active = clock::now();
             stream.count(moved.0, moved.1);
             stream.count_sent(moved.1);
         }

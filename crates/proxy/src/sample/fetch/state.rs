@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use sluicegate_transport::clock;
 
 use super::args::Args;
 use super::code::{Compiled, read, read_with};
@@ -133,11 +135,11 @@ pub(super) fn fe_conn(args: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn fe_req_rate(args: &Args<'_>) -> Compiled {
-    frontend(args, |sides| sides.frontend.figures.rate(Instant::now(), |counters| &counters.req_rate) as i64)
+    frontend(args, |sides| sides.frontend.figures.rate(clock::now(), |counters| &counters.req_rate) as i64)
 }
 
 pub(super) fn fe_sess_rate(args: &Args<'_>) -> Compiled {
-    frontend(args, |sides| sides.frontend.figures.rate(Instant::now(), |counters| &counters.sess_rate) as i64)
+    frontend(args, |sides| sides.frontend.figures.rate(clock::now(), |counters| &counters.sess_rate) as i64)
 }
 
 /// Returns a fetch of a backend's figure; without a name, the backend is the own section or that of the stream.
@@ -179,7 +181,7 @@ pub(super) fn connslots(args: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn be_sess_rate(args: &Args<'_>) -> Compiled {
-    backend(args, |sides| sides.backend.figures.rate(Instant::now(), |counters| &counters.sess_rate) as i64)
+    backend(args, |sides| sides.backend.figures.rate(clock::now(), |counters| &counters.sess_rate) as i64)
 }
 
 pub(super) fn nbsrv(args: &Args<'_>) -> Compiled {
@@ -232,7 +234,7 @@ pub(super) fn srv_queue(args: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn srv_sess_rate(args: &Args<'_>) -> Compiled {
-    server(args, |server| Value::Int(server.shared.figures.rate(Instant::now(), |counters| &counters.sess_rate) as i64))
+    server(args, |server| Value::Int(server.shared.figures.rate(clock::now(), |counters| &counters.sess_rate) as i64))
 }
 
 fn sides_of(proxy: &Site) -> &Sides {

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use sluicegate_transport::clock;
+
 use super::*;
 
 /// The total time for which the rules of one proxy may wait.
@@ -37,7 +39,7 @@ impl Exchange<'_> {
                 rule::Attempt::Suspended(suspended) => {
                     let resumed = rule::resume(list, suspended, hook, &mut self.stream.cx, worker.scripts());
                     let verdict = tokio::time::timeout(WAIT_LIMIT, resumed).await;
-                    self.client_active = Instant::now();
+                    self.client_active = clock::now();
                     self.server_active = self.client_active;
                     verdict.unwrap_or(Verdict::Continue)
                 }

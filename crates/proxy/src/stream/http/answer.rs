@@ -3,6 +3,7 @@
 use std::task::{Context, Poll};
 
 use sluicegate_config::model::HeaderNames;
+use sluicegate_transport::clock;
 
 use super::*;
 use crate::log::Severity;
@@ -82,7 +83,7 @@ impl Exchange<'_> {
     pub(super) async fn tarpit(&mut self) {
         let cx = &self.stream.cx;
         let times = &cx.backend.as_ref().unwrap_or(&cx.frontend).config.timeouts;
-        let over = Instant::now() + times.tarpit.or(times.connect).unwrap_or_default();
+        let over = clock::now() + times.tarpit.or(times.connect).unwrap_or_default();
         self.front.arm(Some(over));
         let pool = &self.stream.worker().buffers;
         poll_fn(|cx| match self.front.poll_gone(cx, pool, true) {
@@ -93,7 +94,7 @@ impl Exchange<'_> {
         let log = &mut self.stream.cx.log;
         // To HAProxy the request never was complete, and all of its time was spent in a queue.
         log.request_done = None;
-        log.queue_done = Some(Instant::now());
+        log.queue_done = Some(clock::now());
     }
 
     /// Sends the page of a status: the proxies' or the built-in one.
@@ -311,7 +312,7 @@ impl Exchange<'_> {
         &mut self,
         mut poll: impl FnMut(&mut Front<'_>, &mut Context<'_>, &mut Moved) -> Poll<Result<(), FlowError>>,
     ) -> Result<(), ()> {
-        self.client_active = Instant::now();
+        self.client_active = clock::now();
         let result = poll_fn(|cx| {
             let mut moved = Moved::default();
             let flushed = poll(&mut self.front, cx, &mut moved);
@@ -321,7 +322,7 @@ impl Exchange<'_> {
                 Poll::Ready(Err(_)) => Poll::Ready(Err(b'C')),
                 Poll::Pending => {
                     if moved.written > 0 {
-                        self.client_active = Instant::now();
+                        self.client_active = clock::now();
                     }
                     self.front.arm(self.client_timeout.map(|timeout| self.client_active + timeout));
                     self.front.poll_alarm(cx).map(|()| Err(b'c'))

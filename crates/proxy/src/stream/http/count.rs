@@ -1,5 +1,7 @@
 //! Counters of an exchange, and messages captured when it fails.
 
+use sluicegate_transport::clock;
+
 use super::*;
 
 impl Exchange<'_> {
@@ -27,7 +29,7 @@ impl Exchange<'_> {
     }
 
     fn count_cost(&self, read: u64, written: u64) {
-        let (now, cost) = (Instant::now(), &self.stream.worker().figures().compression);
+        let (now, cost) = (clock::now(), &self.stream.worker().figures().compression);
         cost.read.add(now, u32::try_from(read).unwrap_or(u32::MAX));
         cost.written.add(now, u32::try_from(written).unwrap_or(u32::MAX));
     }
@@ -38,7 +40,7 @@ impl Exchange<'_> {
         let cx = &self.stream.cx;
         let Some(backend) = &cx.backend else { return };
         let event = worker.running.process.next_invalid();
-        let at = worker.wall_clock(Instant::now());
+        let at = worker.wall_clock(clock::now());
         let mut invalid = Invalid::new(event, at, back.input(), fault, false);
         let server = back.connection().server();
         invalid.frontend = Some((cx.frontend.config.name.clone(), cx.frontend.config.uid));

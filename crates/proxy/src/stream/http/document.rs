@@ -4,6 +4,8 @@
 //! worker run between two pieces. Large pieces are written from where they are, if neither a filter nor the protocol
 //! towards the client needs a copy.
 
+use sluicegate_transport::clock;
+
 use super::*;
 use crate::compress::Encoder;
 use crate::running::pages::Document;
@@ -27,7 +29,7 @@ pub(super) struct Sending {
 impl Exchange<'_> {
     /// Records in log and figures that a service of this process responds.
     pub(super) fn begin_service(&mut self, name: &'static str) {
-        let now = Instant::now();
+        let now = clock::now();
         self.client_active = now;
         let worker = self.stream.worker().clone();
         let cx = &mut self.stream.cx;
@@ -181,7 +183,7 @@ impl Exchange<'_> {
     /// filters, and whether it is compressed.
     async fn local_head(&mut self, framing: Framing, complete: bool) -> Step<(bool, Chain, bool)> {
         let cx = &mut self.stream.cx;
-        cx.log.response_started = Some(Instant::now());
+        cx.log.response_started = Some(clock::now());
         let size = head_size(&cx.response);
         self.stream.count(0, size);
         self.local_response_rules().await?;

@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll, ready};
 
+use sluicegate_transport::clock;
 use sluicegate_wire::http::{Framing, Limits, Version};
 
 use super::*;
@@ -163,7 +164,7 @@ impl Exchange<'_> {
         let client = up.body > 0 || up.written > 0 || client_took;
         let server = server_sent || (up.written > 0 && (self.answered || !self.independent));
         if client || server {
-            let now = Instant::now();
+            let now = clock::now();
             if client {
                 self.client_active = now;
             }

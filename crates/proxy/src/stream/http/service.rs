@@ -7,8 +7,8 @@
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
+use sluicegate_transport::clock;
 use sluicegate_wire::http::{Framing, Version, status};
 
 use super::{After, Exchange, Step};
@@ -37,7 +37,7 @@ impl Exchange<'_> {
     /// Runs the service, which answers the request.
     pub(super) async fn service(&mut self, service: &BoundService) -> After {
         let worker = self.stream.worker().clone();
-        let now = Instant::now();
+        let now = clock::now();
         self.client_active = now;
         let cx = &mut self.stream.cx;
         cx.log.queue_done = Some(now);
@@ -165,7 +165,7 @@ impl Exchange<'_> {
             }
             None => Framing::UntilClose,
         };
-        cx.log.response_started = Some(Instant::now());
+        cx.log.response_started = Some(clock::now());
         let size = head_size(&cx.response);
         self.stream.count(0, size);
         self.local_response_rules().await?;
@@ -234,7 +234,7 @@ impl Exchange<'_> {
             let flushed = self.front.poll_flush(cx, &mut moved);
             self.stream.count_sent(moved.written);
             if moved.written > 0 {
-                self.client_active = Instant::now();
+                self.client_active = clock::now();
             }
             match flushed {
                 Poll::Ready(Ok(())) => {}
@@ -270,7 +270,7 @@ impl Exchange<'_> {
             }
             self.stream.count(moved.body, 0);
             if moved.body > 0 {
-                self.client_active = Instant::now();
+                self.client_active = clock::now();
             }
             if !self.front.input().is_empty() || self.applet().input_ended() {
                 continue;
@@ -310,7 +310,7 @@ impl Exchange<'_> {
             let complete = self.up.discard(&mut self.front, &mut moved);
             self.stream.count(moved.body, 0);
             if moved.body > 0 {
-                self.client_active = Instant::now();
+                self.client_active = clock::now();
             }
             match complete {
                 Ok(true) => return Poll::Ready(Ok(())),

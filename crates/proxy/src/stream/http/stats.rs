@@ -1,6 +1,7 @@
 //! The statistics page (`stats …`) of a proxy: access, documents, and changes of servers.
 
 use sluicegate_config::model::{StatsAccess, StatsPage};
+use sluicegate_transport::clock;
 
 use super::*;
 use crate::running::pages::{Posted, Statistics};
@@ -99,7 +100,7 @@ impl Exchange<'_> {
         response.add_lower(b"content-type", b"text/plain");
         response.add_lower(b"content-length", b"0");
         response.add_lower(b"location", location.as_bytes());
-        self.stream.cx.log.response_started = Some(Instant::now());
+        self.stream.cx.log.response_started = Some(clock::now());
         self.local_response_rules().await?;
         Ok(self.answer(b"", Ending::length(false)).await)
     }

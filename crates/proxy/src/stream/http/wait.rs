@@ -7,6 +7,7 @@
 use std::task::{Context, Poll, ready};
 
 use sluicegate_config::model::BodyWait;
+use sluicegate_transport::clock;
 
 use super::super::Content;
 use super::*;
@@ -80,7 +81,7 @@ impl Exchange<'_> {
             }
         }
         let came = inspect::body(&mut self.front, &mut self.stream, peek, patience, at_least).await;
-        self.client_active = Instant::now();
+        self.client_active = clock::now();
         match came {
             BodyCame::Enough => Ok(()),
             BodyCame::Late => {
@@ -94,7 +95,7 @@ impl Exchange<'_> {
                 Err(self.refuse(400, b'P', b'R').await)
             }
             BodyCame::Gone => {
-                self.stream.cx.log.request_done = Some(Instant::now());
+                self.stream.cx.log.request_done = Some(clock::now());
                 self.left = true;
                 Ok(())
             }
