@@ -52,6 +52,14 @@ impl Post {
     pub fn sockets(&self) -> &[OwnedFd] {
         &self.sockets
     }
+
+    fn is_of(&self, server: &Arc<Server>) -> bool {
+        matches!(&self.host, Host::Store(host, _) if Arc::ptr_eq(host, server))
+    }
+
+    fn has_tls(&self) -> bool {
+        matches!(self.host, Host::Store(_, Some(_)))
+    }
 }
 
 /// A post that is not served yet.
@@ -144,7 +152,26 @@ pub fn bind(
             }
         }
     }
-    if errors.is_empty() { Ok(posts) } else { Err(errors) }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    // The link of a new store waits for this. Others have their ports until the configuration takes effect.
+    let is_served = |server: &Arc<Server>| served.iter().any(|post| post.is_of(server));
+    let new: Vec<&Post> = posts.new.iter().map(|new| &new.post).collect();
+    announce(servers.values().filter(|server| !is_served(server)), &new);
+    Ok(posts)
+}
+
+/// Tells stores the ports of their first TCP listeners without and with TLS. A link to a master tells it one of them, and
+/// may begin between the listeners of a store.
+fn announce<'a>(servers: impl Iterator<Item = &'a Arc<Server>>, posts: &[&Post]) {
+    for server in servers {
+        let [plain, tls] = [false, true].map(|has_tls| {
+            let mut posts = posts.iter().filter(|post| post.is_of(server) && post.has_tls() == has_tls);
+            posts.find_map(|post| local_address(&post.sockets)).map_or(0, |address| address.port().into())
+        });
+        server.will_listen_on(plain, tls);
+    }
 }
 
 /// Creates a socket for each worker.
@@ -254,6 +281,11 @@ impl Posts {
                 let _ = tls.replace(settings);
             }
         }
+        let after = served.iter().filter(|post| self.kept.contains(&post.key));
+        let after: Vec<&Post> = after.chain(self.new.iter().map(|new| &new.post)).collect();
+        let hosts = served.iter().chain(after.iter().copied()).map(|post| &post.host);
+        let changed = hosts.filter_map(|host| if let Host::Store(server, _) = host { Some(server) } else { None });
+        announce(changed, &after);
         served.retain(|post| {
             let kept = self.kept.contains(&post.key);
             if !kept {

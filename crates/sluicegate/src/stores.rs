@@ -145,6 +145,9 @@ impl Stores {
         {
             return Err(format!("{}:{}: store '{name}' has no user '{user}' for 'rules-user'", at.file, at.line));
         }
+        if !section.binds.is_empty() {
+            made.server.await_ports();
+        }
         if !is_taken && let Some(beginning) = made.server.begin().map_err(|error| format!("store '{name}': {error}"))? {
             self.beginnings.lock().push((name.clone(), beginning));
         }

@@ -317,6 +317,7 @@ fn the_link_of_a_section_is_encrypted() {
     let server = Sluicegate::start(BINARY, &text(&of_link), &[]);
     await_link(port, tls_port);
     let mut master = Client::connect(&redis.address());
+    assert_told(&mut master, port_of_replicas);
     assert_eq!(master.ask(&["SET", "k", "1"]), "+OK\r\n");
     await_value(port, "k", "1");
     // A replica of the section, over its own port for TLS.
@@ -354,6 +355,43 @@ fn the_link_of_a_section_is_encrypted() {
     await_link(port, tls_port);
     Client::connect(&redis.address()).ask(&["SET", "k", "3"]);
     await_value(port, "k", "3");
+}
+
+fn assert_told(master: &mut Client, port: u16) {
+    let info = master.ask(&["INFO", "replication"]);
+    assert!(info.contains(&format!("slave0:ip=127.0.0.1,port={port},")), "{info}");
+}
+
+/// A section tells its master the port of its first listener, although the process does other things before it listens.
+#[test]
+fn the_port_of_a_section_is_known_before_it_listens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Longer than the link waits for a port that nobody announces.
+    let script = dir.path().join("slow.lua");
+    let text = "core.register_init(function() local to = os.time() + 3 while os.time() < to do end end)";
+    std::fs::write(&script, text).expect("written");
+    let redis = RedisServer::start(&["--repl-diskless-sync-delay", "0", "--dir", dir.path().to_str().expect("text")]);
+    let mut master = Client::connect(&redis.address());
+    let [first, second] = [free_port(), free_port()];
+    let text = format!(
+        "global\n lua-load {}\nstore main\n bind 127.0.0.1:{first}\n bind 127.0.0.1:{second}\n replicaof 127.0.0.1 {}\n",
+        script.display(),
+        redis.port
+    );
+    let server = Sluicegate::start(BINARY, &text, &[]);
+    await_link(first, redis.port);
+    assert_told(&mut master, first);
+    assert_eq!(told(second, "server", "tcp_port"), first.to_string());
+
+    // A listener that is left after a reload comes before new ones.
+    for (binds, port) in [(vec![second], second), (vec![first, second], second), (vec![first], first)] {
+        let binds: String = binds.iter().map(|port| format!(" bind 127.0.0.1:{port}\n")).collect();
+        let text = format!("store main\n{binds} replicaof 127.0.0.1 {}\n", redis.port);
+        std::fs::write(server.directory().join("sluicegate.cfg"), text).expect("written");
+        let ended = Command::new(BINARY).args(["reload", &server.program.pid().to_string()]).output().expect("it runs");
+        assert!(ended.status.success(), "{ended:?}");
+        assert_eq!(told(port, "server", "tcp_port"), port.to_string());
+    }
 }
 
 fn told_down(port: u16) -> String {

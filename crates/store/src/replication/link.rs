@@ -52,6 +52,8 @@ pub(crate) struct Surroundings {
     pub(crate) options: Arc<ServerOptions>,
     /// The port that the server listens on; 0: none.
     pub(crate) port: u16,
+    /// Whether the port is not known yet.
+    pub(crate) awaits_ports: bool,
     /// What encrypts the link, if it is to be.
     pub(crate) tls: Option<Arc<Connector>>,
     /// Makes the connection to the process that this one replaces, if that is the master.
@@ -164,8 +166,8 @@ fn run(link: &Arc<Link>, inner: &Weak<Inner>, look: &Look) {
         let since = Instant::now();
         let server = loop {
             let Some(server) = look() else { return };
-            let is_known = server.port != 0 || server.predecessor.is_some();
-            if is_known || since.elapsed() >= AGAIN || link.check(number).is_err() {
+            let is_known = !server.awaits_ports && (server.port != 0 || since.elapsed() >= AGAIN);
+            if is_known || server.predecessor.is_some() || link.check(number).is_err() {
                 break server;
             }
             std::thread::sleep(LOOK_EACH);

@@ -146,7 +146,7 @@ fn a_target_that_lacks_a_write_does_not_become_the_master() {
         store.0.link.set_hand_over(HandOver::Wanted(Some(end)));
         let look = || {
             let (options, log) = (Arc::default(), Arc::new(|_: u8, _: &str| {}));
-            Some(Surroundings { options, port: 1, tls: None, predecessor: None, log })
+            Some(Surroundings { options, port: 1, awaits_ports: false, tls: None, predecessor: None, log })
         };
         let master = Master { host: "127.0.0.1".into(), port };
         store.0.follow(Some(master), Box::new(look)).expect("a thread");

@@ -59,7 +59,8 @@ impl Server {
                 return Ok(());
             }
             let (name, port) = if tls.is_some() { ("tls", &self.tls_port) } else { ("tcp", &self.tcp_port) };
-            port.store(u64::from(local.port()), Ordering::Relaxed);
+            // Of several listeners, the first is that of the server.
+            let _ = port.compare_exchange(0, local.port().into(), Ordering::Relaxed, Ordering::Relaxed);
             note(&mut listeners, format!("name={name},bind={},port={}", local.ip(), local.port()));
         }
         let worker = self.worker();

@@ -59,7 +59,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -185,6 +185,8 @@ pub struct Server {
     listeners: Mutex<Vec<String>>,
     /// The port of the TCP listeners with TLS.
     tls_port: AtomicU64,
+    /// Whether the ports are still to be told.
+    awaits_ports: AtomicBool,
     tls: ServerTls,
     log: OnceLock<LogSink>,
     /// Binds sockets for other addresses.
@@ -310,6 +312,7 @@ impl Server {
                 tcp_port: AtomicU64::new(0),
                 listeners: Mutex::default(),
                 tls_port: AtomicU64::new(0),
+                awaits_ports: AtomicBool::new(false),
                 tls: ServerTls::default(),
                 log: OnceLock::new(),
                 relisten: OnceLock::new(),
@@ -467,6 +470,12 @@ impl Server {
     pub fn will_listen_on(&self, plain: u64, tls: u64) {
         self.tcp_port.store(plain, Ordering::Relaxed);
         self.tls_port.store(tls, Ordering::Relaxed);
+        self.awaits_ports.store(false, Ordering::Release);
+    }
+
+    /// Lets a link to a master wait for [`will_listen_on`](Self::will_listen_on).
+    pub fn await_ports(&self) {
+        self.awaits_ports.store(true, Ordering::Relaxed);
     }
 
     /// Returns the TCP port, that with TLS if there is no other; 0 without one.

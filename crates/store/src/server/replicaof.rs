@@ -84,12 +84,14 @@ impl Server {
                     log(level, text.as_bytes());
                 }
             };
+            // Read before the ports, which are set before it.
+            let awaits_ports = server.awaits_ports.load(Ordering::Acquire);
             // Replicas find this server as it finds its master.
             let [plain, encrypted] = server.listens_on();
             let tls = server.link_tls();
             let port = if tls.is_some() && encrypted != 0 || plain == 0 { encrypted } else { plain };
             let predecessor = server.predecessor.lock().clone();
-            Some(Surroundings { options, port: port as u16, tls, predecessor, log: Arc::new(log) })
+            Some(Surroundings { options, port: port as u16, awaits_ports, tls, predecessor, log: Arc::new(log) })
         });
         self.store.0.follow(master, look)
     }
