@@ -42,7 +42,9 @@ use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, 
 use sluicegate_transport::clock;
 use sluicegate_wire::http::{ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, status};
 
-use self::held::{authenticates_connections, chunks_in_1_0, held_body, is_idempotent, is_worth_draining, walk_held};
+use self::held::{
+    authenticates_connections, chunks_in_1_0, held_body, is_idempotent, is_worth_draining, own_bytes, walk_held,
+};
 use self::motion::{Event, Finish};
 use self::wait::Coming;
 use super::flow::Flow;
@@ -398,9 +400,9 @@ impl Exchange<'_> {
         }
         let worker = self.stream.worker().clone();
         let held = match &coming {
-            Some(coming) => coming.back.input().len(),
+            Some(coming) => own_bytes(coming.back.framing_of_input(coming.framing), coming.back.input()),
             None if hook.is_response() => 0,
-            None => self.front.input().len(),
+            None => own_bytes(self.head.body, self.front.input()),
         };
         self.stream.cx.hold(held, hook, worker.limits.max_head);
         let verdict = match rule::try_run(list, hook, &mut self.stream.cx, worker.scripts()) {

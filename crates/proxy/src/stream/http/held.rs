@@ -43,6 +43,27 @@ pub(super) fn held_body(framing: Framing, data: &[u8]) -> usize {
     moved.body
 }
 
+/// Returns how many of the bytes that have arrived behind a head belong to its message; a pipelined request may follow.
+/// All of a malformed body counts.
+pub(super) fn own_bytes(framing: Framing, data: &[u8]) -> usize {
+    match framing {
+        Framing::None => 0,
+        Framing::UntilClose => data.len(),
+        Framing::Length(length) => data.len().min(usize::try_from(length).unwrap_or(usize::MAX)),
+        Framing::Chunked => {
+            let mut decoder = BodyDecoder::new(framing);
+            let mut own = 0;
+            while own < data.len() && !decoder.is_done() {
+                match decoder.decode(&data[own..]) {
+                    Ok((0, _)) | Err(_) => return data.len(),
+                    Ok((taken, _)) => own += taken,
+                }
+            }
+            own
+        }
+    }
+}
+
 /// Returns whether a message declares HTTP/1.0 but is chunked: an HTTP/1.0 reader does not know where it ends, so it is
 /// the last one on its connection (RFC 9112 6.1).
 pub(super) fn chunks_in_1_0(version: Version, framing: Framing) -> bool {
@@ -62,4 +83,20 @@ pub(super) fn authenticates_connections(status: u16, response: &Message) -> bool
 
 pub(super) fn is_idempotent(method: Method) -> bool {
     !matches!(method, Method::Post | Method::Connect | Method::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipelined_request_is_not_a_part_of_the_body_before_it() {
+        let own = |framing, data: &str| own_bytes(framing, data.as_bytes());
+        assert_eq!(own(Framing::None, "GET / HTTP/1.1\r\n"), 0);
+        assert_eq!((own(Framing::Length(3), "abcGET /"), own(Framing::Length(9), "abc")), (3, 3));
+        assert_eq!(own(Framing::UntilClose, "abc"), 3);
+        assert_eq!(own(Framing::Chunked, "3\r\nabc\r\n0\r\nx: y\r\n\r\nGET /"), 19);
+        assert_eq!(own(Framing::Chunked, "3\r\nabc\r\n2"), 9);
+        assert_eq!(own(Framing::Chunked, "3\r\nabcdef"), 9);
+    }
 }
