@@ -11,6 +11,17 @@ use crate::mux::FlowError;
 use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
+    /// Parses the cookies of a request that is refused before they would be needed, so that its log line has them.
+    fn log_cookies_of_refused(&mut self) {
+        let cx = &mut self.stream.cx;
+        let frontend = cx.frontend.clone();
+        if let Some(capture) = &frontend.config.logging.cookie {
+            cx.log.captures.take_cookie(capture, &cx.request, false);
+        }
+        let backend = cx.backend.clone().unwrap_or(frontend);
+        crate::persist::request_cookie(cx, &backend);
+    }
+
     /// Sends the answer that a rule decided on.
     pub(super) async fn local(&mut self, reply: LocalReply, hook: Hook) -> After {
         let who = match reply.source {
@@ -19,6 +30,7 @@ impl Exchange<'_> {
                 b'P'
             }
             ReplySource::Deny | ReplySource::Tarpit => {
+                self.log_cookies_of_refused();
                 self.stream.cx.count(Counted::Error);
                 self.stream.count_refused_request();
                 b'P'
