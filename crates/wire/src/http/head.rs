@@ -202,7 +202,7 @@ impl std::fmt::Display for HeadError {
             HeadError::Host => "Host does not match",
             HeadError::HostValue => "invalid Host",
             HeadError::BodyNotAllowed => "body not allowed with this method in HTTP/1.0",
-            HeadError::WebSocketKey => "WebSocket handshake without key",
+            HeadError::WebSocketKey => "WebSocket handshake without a valid key",
             HeadError::TooLarge => "head too large",
             HeadError::TargetTooLong => "request line too long",
             HeadError::TooManyFields => "too many header fields",
@@ -629,7 +629,9 @@ mod tests {
         check(&name(255), Ok(&format!("None keep-alive|{}: b", "a".repeat(255))));
         check(&name(256), Err(FieldName));
         check("GET a HTTP/1.1\r\n\r\n", Err(Host));
-        check("GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", Err(WebSocketKey));
+        let keyed = |key: &str| format!("GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n{key}\r\n");
+        check(&keyed(""), Err(WebSocketKey));
+        check(&keyed("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=\r\n"), Err(WebSocketKey));
     }
 
     #[test]

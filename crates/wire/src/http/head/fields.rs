@@ -150,7 +150,10 @@ impl Fields {
                 let ok = self.encoding.add(value, self.is_request);
                 return if ok { Ok(Some(range)) } else { Err(HeadError::TransferEncoding) };
             }
-            17 if self.is_request && is(b"sec-websocket-key") => self.websocket_key = true,
+            17 if self.is_request && is(b"sec-websocket-key") => {
+                // 16 bytes in Base64. HAProxy looks at the length alone.
+                self.websocket_key |= value.len() == 24;
+            }
             20 if !self.is_request && is(b"sec-websocket-accept") => self.websocket_key = true,
             _ => {}
         }
