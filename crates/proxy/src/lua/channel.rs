@@ -89,7 +89,8 @@ unsafe fn tcp_channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamCo
     // SAFETY: as `channel`.
     unsafe {
         let (response, cx) = channel(lua)?;
-        if cx.frontend.config.mode == Mode::Http && !is_message(lua) {
+        let filters_http = host(lua).current.filter.as_ref().is_some_and(|call| call.http);
+        if (cx.frontend.config.mode == Mode::Http || filters_http) && !is_message(lua) {
             raise(lua, c"Cannot manipulate HAProxy channels in HTTP mode.");
         }
         Some((response, cx))

@@ -26,10 +26,9 @@ const CODES: [(&CStr, i64); 4] = [(c"CONTINUE", 1), (c"WAIT", 0), (c"ERROR", -1)
 /// `filter.FLT_CFG_FL_HTX`: the filter filters HTTP.
 const HTX: i64 = 1;
 
-/// Names of functions for events, by the number of the event: of HTTP, and of TCP.
-const HTTP_FUNCTIONS: [&CStr; 5] = [c"start_analyze", c"http_headers", c"http_payload", c"http_end", c"end_analyze"];
-const TCP_FUNCTIONS: [Option<&CStr>; 5] =
-    [Some(c"start_analyze"), None, Some(c"tcp_payload"), None, Some(c"end_analyze")];
+/// Names of functions for events, by the number of the event.
+const FUNCTIONS: [&CStr; 6] =
+    [c"start_analyze", c"http_headers", c"http_payload", c"http_end", c"end_analyze", c"tcp_payload"];
 
 /// A call of a filter's function, which the host refers to while it runs.
 pub(super) struct FilterCall {
@@ -48,17 +47,13 @@ pub(super) struct FilterCall {
 impl FilterCall {
     /// Returns the name of the function that is called.
     pub(super) fn function(&self) -> &'static CStr {
-        match self.event {
-            None => c"new",
-            Some(FilterEvent::Payload) if !self.http => c"tcp_payload",
-            Some(event) => HTTP_FUNCTIONS[event as usize],
-        }
+        self.event.map_or(c"new", |event| FUNCTIONS[event as usize])
     }
 }
 
 /// Creates the table `filter`.
 pub(super) unsafe fn open(lua: *mut lua_State) {
-    const FUNCTIONS: [(&CStr, lua_CFunction); 3] = [
+    const METHODS: [(&CStr, lua_CFunction); 3] = [
         (c"register_data_filter", function!(register_data)),
         (c"unregister_data_filter", function!(unregister_data)),
         (c"wake_time", function!(wake_time)),
@@ -70,7 +65,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
             ffi::lua_pushinteger(lua, value);
             ffi::lua_setfield(lua, -2, name.as_ptr());
         }
-        set_functions(lua, &FUNCTIONS);
+        set_functions(lua, &METHODS);
         ffi::lua_setglobal(lua, c"filter".as_ptr());
     }
 }
@@ -159,7 +154,7 @@ pub(super) unsafe fn enter_filter(lua: *mut lua_State) -> c_int {
             return made(lua);
         };
         txn::push(lua, host(lua).current.stream_id);
-        let of_message = call.http && !matches!(event, FilterEvent::Start | FilterEvent::End);
+        let of_message = matches!(event, FilterEvent::Headers | FilterEvent::Payload | FilterEvent::MessageEnd);
         let name = match (of_message, call.response) {
             (false, false) => c"req",
             (false, true) => c"res",
@@ -201,8 +196,7 @@ unsafe fn made(lua: *mut lua_State) -> c_int {
 struct Class {
     reference: c_int,
     flags: i64,
-    http_events: [bool; 5],
-    tcp_events: [bool; 5],
+    events: [bool; 6],
 }
 
 impl LuaStates {
@@ -221,8 +215,7 @@ impl LuaStates {
         Ok(BoundFilter {
             code: Arc::new(ScriptCode { name: line.name.clone(), references: references.into(), args: Box::default() }),
             http: class.flags & HTX != 0,
-            http_events: class.http_events,
-            tcp_events: class.tcp_events,
+            events: class.events,
         })
     }
 }
@@ -257,8 +250,7 @@ fn prepare_class(state: &mut State, registered: c_int, args: &[String]) -> Resul
                 ffi::lua_settop(lua, -2);
                 is_function
             };
-            let http_events = HTTP_FUNCTIONS.map(is_function);
-            let tcp_events = TCP_FUNCTIONS.map(|name| name.is_some_and(is_function));
+            let events = FUNCTIONS.map(is_function);
             ffi::lua_getfield(lua, class, c"flags".as_ptr());
             let flags = if ffi::lua_type(lua, -1) == ffi::LUA_TNUMBER { ffi::lua_tointeger(lua, -1) } else { 0 };
             ffi::lua_settop(lua, -2);
@@ -273,7 +265,7 @@ fn prepare_class(state: &mut State, registered: c_int, args: &[String]) -> Resul
             ffi::lua_settop(lua, copy);
             let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
             ffi::lua_settop(lua, base);
-            Class { reference, flags, http_events, tcp_events }
+            Class { reference, flags, events }
         })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use sluicegate_config::model::{Filter, Mode};
 
-use super::filter::{self, Chain};
+use super::filter::{self, Carries, Chain};
 use super::kept::Stream;
 use super::{Beginning, Client, Endings, Fault, Invalid, Killer, LogRecord, Side, StreamContext, Timers};
 use crate::compress::Encoder;
@@ -129,11 +129,20 @@ impl Active {
 
     /// Returns the filters of a body, with the encoder in the place of `compression`.
     pub(crate) fn filters(&mut self, response: bool, encoder: Option<Encoder>) -> Chain {
+        self.filters_of(response, Carries::Body, encoder)
+    }
+
+    /// Returns the filters of the bytes of TCP or of a tunnel.
+    pub(crate) fn relay_filters(&mut self, response: bool, carries: Carries) -> Chain {
+        self.filters_of(response, carries, None)
+    }
+
+    fn filters_of(&mut self, response: bool, carries: Carries, encoder: Option<Encoder>) -> Chain {
         if !self.has_filters() {
             return Chain::default();
         }
         let bufsize = self.worker.buffers.size();
-        filter::chain(&mut self.cx, response, encoder, bufsize)
+        filter::chain(&mut self.cx, response, carries, encoder, bufsize)
     }
 
     /// Returns this stream with the request of another, which has not begun.

@@ -106,9 +106,26 @@ impl Filter {
     }
 }
 
+/// What a chain's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carries {
+    /// The body of a message.
+    Body,
+    /// The bytes of a tunnel that a request of HTTP has opened.
+    Tunnel,
+    /// The bytes of TCP.
+    Tcp,
+}
+
 /// Returns the filters of a stream's body: those of its frontend, then those of its backend. The encoder, if there is
 /// one, has the place of the first `compression`; a script's filter holds at most `bufsize` bytes.
-pub(crate) fn chain(cx: &mut StreamContext, response: bool, mut encoder: Option<Encoder>, bufsize: usize) -> Chain {
+pub(crate) fn chain(
+    cx: &mut StreamContext,
+    response: bool,
+    carries: Carries,
+    mut encoder: Option<Encoder>,
+    bufsize: usize,
+) -> Chain {
     let mut chain = Chain::default();
     let mut storing = match &mut cx.cache {
         Some(cache) if response => cache.storing.take(),
@@ -143,7 +160,7 @@ pub(crate) fn chain(cx: &mut StreamContext, response: bool, mut encoder: Option<
                 let known = cx.lua.filters.iter().flat_map(|filters| &filters.attached);
                 let mut known = known.filter(|known| known.proxy == proxy && known.line == line);
                 if let Some(known) = known.next().filter(|known| known.filter.sees_data(response)) {
-                    chain.push(Filter::Script(ScriptStage::new(known.filter.clone(), response, bufsize)));
+                    chain.push(Filter::Script(ScriptStage::new(known.filter.clone(), response, carries, bufsize)));
                 }
             }
         }
@@ -174,6 +191,14 @@ fn offer(stages: &mut [Stage], data: &[u8], give: &mut dyn FnMut(&[u8])) -> usiz
         return data.len();
     };
     stage.filter.data(data, &mut |data| pass(rest, data, give))
+}
+
+/// Returns the next script if nothing is held in front of it, by filters that output all that they take.
+fn next_behind(stages: &mut [Stage]) -> Option<&mut ScriptStage> {
+    let mut passing = stages.iter_mut().take_while(|stage| stage.held.is_empty());
+    let next =
+        passing.find(|stage| !matches!(stage.filter, Filter::Cache(_) | Filter::Trace(_) | Filter::Bandwidth(_)))?;
+    next.filter.script_mut()
 }
 
 /// Passes the output of a filter to those behind it, and keeps what the first of them does not take.
@@ -300,8 +325,8 @@ impl Chain {
                 return Ok(false);
             }
             // What it has forwarded is seen by the next one in the same turn, and so is the end of the body.
-            if let Some(next) = rest.first_mut().filter(|next| next.held.is_empty())
-                && let (true, Some(next)) = (script.has_passed(), next.filter.script_mut())
+            if script.has_passed()
+                && let Some(next) = next_behind(rest)
             {
                 next.end();
             }

@@ -31,14 +31,49 @@ pub(crate) struct Flow {
     begun: bool,
     /// Whether nothing that filters let pass is sent: the message has no body.
     mute: bool,
+    /// What the head has announced of the output of scripts' filters, if it has.
+    announced: Option<Announced>,
 }
 
-/// Sends what filters let pass.
-fn give<K: End>(sink: &mut K, mute: bool) -> impl FnMut(&[u8]) + '_ {
+/// The bytes that a head has announced and that were not sent.
+#[derive(Debug)]
+pub(super) struct Announced {
+    left: u64,
+    /// Whether filters output more.
+    pub(super) exceeded: bool,
+}
+
+impl Announced {
+    /// Returns what a head with this framing announces, if it announces a length.
+    pub(super) fn of(framing: Framing) -> Option<Announced> {
+        let left = match framing {
+            Framing::None => 0,
+            Framing::Length(length) => length,
+            Framing::Chunked | Framing::UntilClose => return None,
+        };
+        Some(Announced { left, exceeded: false })
+    }
+}
+
+/// Sends what filters let pass, but nothing behind the end that the head has announced: the recipient would read it as the
+/// next message, or as a tunnel's data.
+pub(super) fn give<'a, K: End>(
+    sink: &'a mut K,
+    mute: bool,
+    announced: &'a mut Option<Announced>,
+) -> impl FnMut(&[u8]) + 'a {
     move |data| {
-        if !mute {
-            sink.send_data(data);
+        if mute {
+            return;
         }
+        if let Some(announced) = announced {
+            if announced.left < data.len() as u64 {
+                announced.exceeded = true;
+                return;
+            }
+            announced.left -= data.len() as u64;
+        }
+        sink.send_data(data);
     }
 }
 
@@ -68,9 +103,24 @@ impl Flow {
         self.mute = true;
     }
 
+    /// Ends the message with an error if scripts' filters output more than a body of this framing has.
+    pub(crate) fn announce(&mut self, framing: Framing) {
+        self.announced = Announced::of(framing);
+    }
+
+    /// Returns whether scripts' filters output more than the head has announced.
+    pub(crate) fn has_exceeded(&self) -> bool {
+        self.announced.as_ref().is_some_and(|announced| announced.exceeded)
+    }
+
     /// Passes the body through filters.
     pub(crate) fn filter(&mut self, filters: Chain) {
         self.filters = (!filters.is_empty()).then(|| Box::new(filters));
+    }
+
+    /// Moves the filters, with what they hold, to the flow that follows this one.
+    pub(crate) fn hand_filters(&mut self, to: &mut Flow) {
+        to.filters = self.filters.take();
     }
 
     /// Adds those bandwidth filters that are new, while the body is on its way. Data in a pipe passes unfiltered.
@@ -110,8 +160,12 @@ impl Flow {
     ) -> Result<Wait, FlowError> {
         loop {
             let wait = self.poll(cx, source, sink, &stream.worker().buffers, moved)?;
+            if self.has_exceeded() {
+                self.done = false;
+                return Err(FlowError::Filter);
+            }
             let (Wait::Script, Some(filters)) = (wait, &mut self.filters) else { return Ok(wait) };
-            match filters.run_scripts(&mut stream.cx, &mut give(sink, self.mute)) {
+            match filters.run_scripts(&mut stream.cx, &mut give(sink, self.mute, &mut self.announced)) {
                 Ok(true) => {}
                 Ok(false) => {
                     cx.waker().wake_by_ref();
@@ -155,7 +209,10 @@ impl Flow {
             // Whether a filter lets nothing pass yet.
             let mut held = false;
             while !self.ended && sink.has_room(pool) {
-                held = self.filters.as_mut().is_some_and(|filters| !filters.advance(&mut give(sink, self.mute)));
+                held = self
+                    .filters
+                    .as_mut()
+                    .is_some_and(|filters| !filters.advance(&mut give(sink, self.mute, &mut self.announced)));
                 if held {
                     break;
                 }
@@ -193,7 +250,7 @@ impl Flow {
                 // Data held back by the compressor must not wait for a slow source.
                 Poll::Pending => {
                     let Some(filters) = &mut self.filters else { return Ok(Wait::Source) };
-                    if filters.flush(&mut give(sink, self.mute)) {
+                    if filters.flush(&mut give(sink, self.mute, &mut self.announced)) {
                         continue;
                     }
                     if filters.script_is_due() {
@@ -215,7 +272,7 @@ impl Flow {
                 let data = source.data();
                 let taken = match &mut self.filters {
                     _ if silent => count,
-                    Some(filters) => filters.data(data, &mut give(sink, self.mute)),
+                    Some(filters) => filters.data(data, &mut give(sink, self.mute, &mut self.announced)),
                     None => {
                         sink.send_data(data);
                         count
@@ -234,7 +291,7 @@ impl Flow {
             }
             Body::End => {
                 if let Some(filters) = self.filters.as_mut().filter(|_| !silent)
-                    && !filters.end(&mut give(sink, self.mute))
+                    && !filters.end(&mut give(sink, self.mute, &mut self.announced))
                 {
                     return false;
                 }

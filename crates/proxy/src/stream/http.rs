@@ -26,6 +26,7 @@ mod document;
 mod exporter;
 mod failure;
 mod fcgi;
+mod gathered;
 mod held;
 mod motion;
 mod offload;
@@ -33,6 +34,7 @@ mod persist;
 mod scripted;
 mod service;
 mod stats;
+mod tunnel;
 mod wait;
 
 use std::future::poll_fn;
@@ -47,9 +49,9 @@ use self::held::{
 };
 use self::motion::{Event, Finish};
 use self::wait::Coming;
-use super::flow::Flow;
+use super::filter::Carries;
+use super::flow::{Announced, Flow};
 use super::inspect::{self, BodyCame, Patience};
-use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Fault, Invalid, Killer, LastServer};
 use crate::compress;
 use crate::counters::head_size;
@@ -138,6 +140,7 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
         compress: None,
         server_timeout: None,
         up: Flow::new(head.body),
+        announced: None,
         sent_framing: None,
         peek: None,
         left: false,
@@ -195,6 +198,8 @@ struct Exchange<'a> {
     client_timeout: Option<Duration>,
     server_timeout: Option<Duration>,
     up: Flow,
+    /// What the head of an answer of this process has announced of the output of scripts' filters.
+    announced: Option<Announced>,
     /// The framing of the request as it is sent, once its filters are made.
     sent_framing: Option<Framing>,
     /// How far rules have read the request's body, if any did.
@@ -656,7 +661,7 @@ impl Exchange<'_> {
             self.stream.log_answered(held as u64);
         }
         if head.tunnel {
-            return Ok(self.tunnel(frontend, backend, back).await);
+            return self.tunnel(frontend, backend, back).await;
         }
         self.respond((frontend, backend), back, head, keep_server && head.keep_alive).await
     }
@@ -704,7 +709,14 @@ impl Exchange<'_> {
         let framing = if encoder.is_some() { Framing::Chunked } else { framing };
         if self.stream.has_filters() {
             StreamTrace::head(&self.stream.cx, false);
-            self.up.filter(self.stream.filters(false, encoder));
+            let filters = match self.asks_for_tunnel() {
+                true => self.stream.relay_filters(false, Carries::Tunnel),
+                false => self.stream.filters(false, encoder),
+            };
+            self.up.filter(filters);
+            if self.stream.is_scripted() && !self.asks_for_tunnel() {
+                self.up.announce(framing);
+            }
         }
         framing
     }
@@ -767,6 +779,9 @@ impl Exchange<'_> {
         if self.stream.has_filters() {
             StreamTrace::head(&self.stream.cx, true);
             down.filter(self.stream.filters(true, encoder));
+            if self.stream.is_scripted() {
+                down.announce(framing);
+            }
             if framing == Framing::None {
                 down.mute();
             }
@@ -842,37 +857,12 @@ impl Exchange<'_> {
         Ok(Outcome::Done { after: After::Close, keep_server: false })
     }
 
-    /// Relays plain bytes in both directions.
-    async fn tunnel(&mut self, frontend: &ProxyRun, backend: &ProxyRun, back: &mut Back) -> Outcome {
-        self.send_tunnel_head();
-        self.front.open_tunnel();
-        back.open_tunnel();
-        let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &self.stream.cx.overrides);
-        let mut up = Flow::new(Framing::UntilClose);
-        if self.stream.has_filters() {
-            StreamTrace::head(&self.stream.cx, true);
-            up.filter(self.stream.filters(false, None));
-        }
-        let ending = Relay::new(&mut self.front, &mut self.stream, back, up, timeouts).run().await;
-        self.stream.end(ending.who, ending.phase);
-        Outcome::Done { after: After::Close, keep_server: false }
-    }
-
     /// Sends the head in the context to the client.
     fn send_response_head(&mut self, framing: Framing, keep: bool) {
         let response = &self.stream.cx.response;
         let connection = ConnectionField::for_response(self.version, response.version(), keep);
         let form = HeadForm { framing, connection, names: self.stream.client_names() };
         self.front.send_head(response, form);
-        self.stream.trace_head(true);
-        self.answered = true;
-    }
-
-    /// Sends the head of a response that is followed by plain bytes.
-    fn send_tunnel_head(&mut self) {
-        let names = self.stream.client_names();
-        let form = HeadForm { framing: Framing::None, connection: ConnectionField::None, names };
-        self.front.send_head(&self.stream.cx.response, form);
         self.stream.trace_head(true);
         self.answered = true;
     }

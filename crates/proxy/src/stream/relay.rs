@@ -16,6 +16,7 @@ use sluicegate_config::model::Proxy;
 use sluicegate_transport::clock;
 use sluicegate_wire::http::Framing;
 
+use super::filter::Carries;
 use super::flow::Flow;
 use super::{Active, Endings, Overrides};
 use crate::mux::{Back, FlowError, Front, Moved, Wait};
@@ -76,17 +77,19 @@ const CLIENT_LATE: Endings = Endings { who: b'c', phase: b'D' };
 const SERVER_LATE: Endings = Endings { who: b's', phase: b'D' };
 
 impl<'a, 'f> Relay<'a, 'f> {
-    /// Returns a relay between two ends that were switched to tunnels; `up` may hold data already.
+    /// Returns a relay between two ends that were switched to tunnels; `up` may hold data already, and `carries` says what
+    /// the server's bytes are to filters.
     pub(crate) fn new(
         front: &'a mut Front<'f>,
         stream: &'a mut Active,
         back: &'a mut Back,
         up: Flow,
+        carries: Carries,
         timeouts: RelayTimeouts,
     ) -> Relay<'a, 'f> {
         let now = clock::now();
         let mut down = Flow::new(Framing::UntilClose);
-        down.filter(stream.filters(true, None));
+        down.filter(stream.relay_filters(true, carries));
         Relay {
             front,
             stream,

@@ -114,7 +114,9 @@ impl Active {
                 if event == FilterEvent::End {
                     filter.see_data(response, false);
                 }
-                if filter.handles(event) {
+                // As in bodies, the end of a message is one for filters that see its data.
+                let sees = event != FilterEvent::MessageEnd || filter.sees_data(response);
+                if sees && filter.handles(event) {
                     let Some(answer) = filter.call(&mut self.cx, event, response, None) else { return Called::Busy };
                     match answer.verdict() {
                         FilterVerdict::Continue => {}

@@ -8,7 +8,7 @@ use sluicegate_config::model::{Mode, ProxyId, SpoeEvent};
 use sluicegate_transport::clock;
 use sluicegate_wire::http::Framing;
 
-use super::filter::FilterFailed;
+use super::filter::{Carries, FilterFailed};
 use super::flow::Flow;
 use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
@@ -160,7 +160,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
         return Outcome::Unread;
     }
     let mut up = Flow::new(Framing::UntilClose);
-    up.filter(stream.filters(false, None));
+    up.filter(stream.relay_filters(false, Carries::Tcp));
     offload(SpoeEvent::ServerSession, filtering, front, stream).await;
     offload(SpoeEvent::TcpResponse, filtering, front, stream).await;
     let list = &backend.rules.tcp_response_content;
@@ -178,7 +178,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     }
     persist::store(&mut stream.cx);
     let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &stream.cx.overrides);
-    let ending = Relay::new(front, stream, &mut back, up, timeouts).run().await;
+    let ending = Relay::new(front, stream, &mut back, up, Carries::Tcp, timeouts).run().await;
     let (connection, _) = back.take_apart(&worker.buffers);
     stream.note_server_error(&connection);
     stream.server_gone();

@@ -35,7 +35,7 @@ impl Drop for Instance {
 
 impl ScriptFilter for Instance {
     fn handles(&self, event: FilterEvent) -> bool {
-        self.bound.handles(event, self.http)
+        self.bound.handles(event)
     }
 
     fn sees_data(&self, response: bool) -> bool {

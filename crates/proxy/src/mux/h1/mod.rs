@@ -498,6 +498,7 @@ impl Back {
     /// Reads and writes plain bytes from here on.
     pub(crate) fn open_tunnel(&mut self) {
         self.reader = Reader::new(Framing::UntilClose);
+        self.writer.chunked = false;
     }
 
     /// Receives a response's head.

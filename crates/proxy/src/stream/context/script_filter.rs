@@ -17,12 +17,14 @@ pub enum FilterEvent {
     Start,
     /// `http_headers`: all rules have run, and the body follows.
     Headers,
-    /// `http_payload` and `tcp_payload`: data is to be forwarded.
+    /// `http_payload`: data of a body is to be forwarded.
     Payload,
     /// `http_end`: the body has passed.
     MessageEnd,
     /// `end_analyze`: the direction has ended.
     End,
+    /// `tcp_payload`: bytes of TCP, or of a tunnel that a request of HTTP has opened, are to be forwarded.
+    Bytes,
 }
 
 /// A filter as one line of the configuration names it.
@@ -32,10 +34,8 @@ pub struct BoundFilter {
     pub(crate) code: Arc<ScriptCode>,
     /// Whether it filters HTTP (`filter.FLT_CFG_FL_HTX`).
     pub(crate) http: bool,
-    /// The events for which its class has functions, by the number of the event. Those of HTTP and of TCP differ in
-    /// their payload.
-    pub(crate) http_events: [bool; 5],
-    pub(crate) tcp_events: [bool; 5],
+    /// The events for which its class has functions, by the number of the event.
+    pub(crate) events: [bool; 6],
 }
 
 impl std::fmt::Debug for BoundFilter {
@@ -45,9 +45,9 @@ impl std::fmt::Debug for BoundFilter {
 }
 
 impl BoundFilter {
-    /// Returns whether its class has a function for an event of a stream, in HTTP or in TCP.
-    pub(crate) fn handles(&self, event: FilterEvent, http: bool) -> bool {
-        if http { self.http_events[event as usize] } else { self.tcp_events[event as usize] }
+    /// Returns whether its class has a function for an event.
+    pub(crate) fn handles(&self, event: FilterEvent) -> bool {
+        self.events[event as usize]
     }
 }
 

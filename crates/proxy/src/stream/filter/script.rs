@@ -8,6 +8,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::Carries;
 use crate::stream::StreamContext;
 use crate::stream::context::{FilterEvent, FilterPayload, FilterVerdict, ScriptFilter};
 
@@ -22,6 +23,8 @@ pub(crate) struct FilterFailed;
 pub(crate) struct ScriptStage {
     filter: Rc<dyn ScriptFilter>,
     response: bool,
+    /// The function that is called with the data: `http_payload` or `tcp_payload`.
+    event: FilterEvent,
     payload: FilterPayload,
     /// The most bytes that it holds.
     most: usize,
@@ -48,14 +51,17 @@ impl std::fmt::Debug for ScriptStage {
 }
 
 impl ScriptStage {
-    pub(super) fn new(filter: Rc<dyn ScriptFilter>, response: bool, most: usize) -> ScriptStage {
+    /// Returns the stage of a script that holds at most `most` bytes.
+    pub(super) fn new(filter: Rc<dyn ScriptFilter>, response: bool, carries: Carries, most: usize) -> ScriptStage {
         ScriptStage {
             filter,
             response,
+            event: if carries == Carries::Body { FilterEvent::Payload } else { FilterEvent::Bytes },
             payload: FilterPayload::default(),
             most,
             seen: true,
-            due: false,
+            // As in HAProxy, the script is called when a tunnel opens, before any data.
+            due: carries == Carries::Tunnel,
             source_ended: false,
             passed: false,
             ends: false,
@@ -135,9 +141,9 @@ impl ScriptStage {
         self.wake = None;
         let sees = self.filter.sees_data(self.response);
         let mut count = self.payload.content.data.len();
-        if sees && self.filter.handles(FilterEvent::Payload) {
+        if sees && self.filter.handles(self.event) {
             let payload = Some(&mut self.payload);
-            let Some(answer) = self.filter.call(cx, FilterEvent::Payload, self.response, payload) else {
+            let Some(answer) = self.filter.call(cx, self.event, self.response, payload) else {
                 return self.busy();
             };
             if answer.failed {
@@ -177,7 +183,9 @@ impl ScriptStage {
     /// Tells the script that the body has passed. `false` if the script's state is in use.
     pub(super) fn finish(&mut self, cx: &mut StreamContext) -> Result<bool, FilterFailed> {
         self.wake = None;
-        if self.filter.handles(FilterEvent::MessageEnd) && self.filter.sees_data(self.response) {
+        // The end of TCP and of a tunnel is not that of a message.
+        let told = self.event == FilterEvent::Payload && self.filter.handles(FilterEvent::MessageEnd);
+        if told && self.filter.sees_data(self.response) {
             let Some(answer) = self.filter.call(cx, FilterEvent::MessageEnd, self.response, None) else {
                 return self.busy();
             };

@@ -17,6 +17,9 @@ impl Exchange<'_> {
 
     /// Sends the response from the cache, behind the rules of the section that looked for it.
     pub(super) async fn cached(&mut self) -> After {
+        if let Err(after) = self.filter_answered_request().await {
+            return after;
+        }
         self.begin_service("<CACHE>");
         let cx = &mut self.stream.cx;
         let Some((entry, not_modified)) = cx.cache_hit().map(|hit| (hit.entry.clone(), hit.not_modified)) else {

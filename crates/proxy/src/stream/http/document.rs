@@ -10,6 +10,7 @@ use super::*;
 use crate::compress::Encoder;
 use crate::running::pages::Document;
 use crate::stream::filter::Chain;
+use crate::stream::flow::{Announced, give};
 
 /// The size from which on a piece is written from where it is, in bytes: less is cheaper to copy behind the head than
 /// to write as a part of its own.
@@ -78,12 +79,12 @@ impl Exchange<'_> {
         Some(encoder)
     }
 
-    /// Sends the end of a service's body through its filters.
-    pub(super) async fn end_filtered(&mut self, filters: &mut Chain, compressed: bool) -> Step<()> {
-        while !filters.end(&mut |data| self.front.send_data(data)) {
-            self.run_scripts(filters)?;
+    /// Sends the end of a service's body through its filters; with `mute` nothing of what they let pass is sent.
+    pub(super) async fn end_filtered(&mut self, filters: &mut Chain, compressed: bool, mute: bool) -> Step<()> {
+        while !filters.end(&mut give(&mut self.front, mute, &mut self.announced)) {
+            self.run_scripts(filters, mute)?;
             self.flush().await.map_err(|()| After::Close)?;
-            self.await_filters(filters).await?;
+            self.await_filters(filters, mute).await?;
         }
         self.count_compressed(filters.take_encoded());
         if compressed {
@@ -93,9 +94,10 @@ impl Exchange<'_> {
     }
 
     /// Sends a piece of a service's body through its filters; returns the number of bytes that they take now.
-    pub(super) fn send_filtered(&mut self, filters: &mut Chain, data: &[u8]) -> usize {
-        let mut give = |data: &[u8]| self.front.send_data(data);
+    pub(super) fn send_filtered(&mut self, filters: &mut Chain, data: &[u8], mute: bool) -> usize {
+        let mut give = give(&mut self.front, mute, &mut self.announced);
         let taken = if filters.advance(&mut give) { filters.data(data, &mut give) } else { 0 };
+        drop(give);
         filters.flush_scripts();
         self.count_compressed(filters.take_encoded());
         taken
@@ -131,9 +133,15 @@ impl Exchange<'_> {
 
     /// Sends the head in the context, whose body follows in pieces with this framing.
     pub(super) async fn begin_body(&mut self, framing: Framing) -> Step<Sending> {
-        let mut moved = Moved::default();
-        let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
-        self.stream.count(moved.body, 0);
+        let complete = match self.stream.is_scripted() {
+            true => self.gather(None).await?,
+            false => {
+                let mut moved = Moved::default();
+                let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
+                self.stream.count(moved.body, 0);
+                complete
+            }
+        };
         let (silent, filters, compressed) = self.local_head(framing, complete).await?;
         Ok(Sending { filters, compressed, silent, complete, framing })
     }
@@ -147,15 +155,19 @@ impl Exchange<'_> {
             let flushed = self.flush_by(|front, cx, moved| front.poll_lent(cx, &mut lent, moved)).await;
             flushed.map_err(|()| After::Close)?;
         } else {
-            let mut sent = self.send_filtered(filters, piece);
-            self.run_scripts(filters)?;
+            let mut sent = self.send_filtered(filters, piece, false);
+            // Scripts see the end of the body with its last data.
+            if last && sent == piece.len() && self.stream.is_scripted() {
+                filters.end(&mut give(&mut self.front, false, &mut self.announced));
+            }
+            self.run_scripts(filters, false)?;
             while sent < piece.len() {
                 self.flush().await.map_err(|()| After::Close)?;
-                self.await_filters(filters).await?;
-                sent += self.send_filtered(filters, &piece[sent..]);
+                self.await_filters(filters, false).await?;
+                sent += self.send_filtered(filters, &piece[sent..], false);
             }
             if last {
-                self.end_filtered(filters, *compressed).await?;
+                self.end_filtered(filters, *compressed, false).await?;
                 self.front.send_end(None);
             }
             self.flush().await.map_err(|()| After::Close)?;
@@ -167,10 +179,17 @@ impl Exchange<'_> {
     }
 
     /// Returns what follows a body that was sent.
-    pub(super) async fn end_body(&mut self, sending: Sending) -> Step<After> {
+    pub(super) async fn end_body(&mut self, mut sending: Sending) -> Step<After> {
         if sending.silent {
+            if self.stream.is_scripted() {
+                self.end_filtered(&mut sending.filters, sending.compressed, true).await?;
+            }
             self.front.send_end(None);
             self.flush().await.map_err(|()| After::Close)?;
+        }
+        if !sending.complete && self.stream.is_scripted() {
+            poll_fn(|cx| self.poll_rest(cx)).await?;
+            return Ok(After::Close);
         }
         Ok(match sending.complete {
             true if sending.framing != Framing::UntilClose && self.keeps_client() => After::KeepAlive,
@@ -188,19 +207,22 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
+        let bodiless = |response: &Message| matches!(response.status(), 100..=199 | 204 | 304);
+        // A filter that changes the status does not give the response a body.
+        let was_bodiless = bodiless(&self.stream.cx.response);
         if self.stream.is_scripted() {
             self.filter_response_head(framing, 0).await?;
         }
         let framing = self.stream.cx.scripted_framing(true).unwrap_or(framing);
         let (filters, compressed) = self.service_filters(framing);
         let keep = complete && self.keeps_client() && framing != Framing::UntilClose;
-        let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
-        let silent = self.head.method == Method::Head || bodiless;
+        let silent = self.head.method == Method::Head || was_bodiless || bodiless(&self.stream.cx.response);
         let sent = match framing {
             _ if silent => Framing::None,
             _ if compressed => Framing::Chunked,
             framing => framing,
         };
+        self.announced = Announced::of(sent).filter(|_| self.stream.is_scripted());
         self.send_response_head(sent, keep);
         Ok((silent, filters, compressed))
     }

@@ -8,6 +8,9 @@ impl Exchange<'_> {
     pub(super) async fn exporter(&mut self) -> After {
         let running = self.stream.worker().running.clone();
         let scrape = running.pages.scrape(running.clone(), query(self.stream.cx.request.target()).unwrap_or(b""));
+        if let Err(after) = self.filter_answered_request().await {
+            return after;
+        }
         self.begin_service("<PROMEX>");
         let Some(mut scrape) = scrape else { return self.page(400, b'L', b'R').await };
         let response = &mut self.stream.cx.response;

@@ -41,6 +41,10 @@ impl Exchange<'_> {
             }
             return Ok(Outcome::Retry);
         }
+        // As in HAProxy, the response begins in filters once there is a connection.
+        if self.stream.is_scripted() && !matches!(event, Event::Refused) {
+            self.begin_response_filters().await?;
+        }
         match event {
             Event::ServerGone if dead => {
                 if !self.stream.cx.is_first_request() {
@@ -81,6 +85,8 @@ impl Exchange<'_> {
                     false => Err(self.refuse(400, b'P', b'H').await),
                 }
             }
+            // As in HAProxy, which does not find an error of the client's there.
+            Event::Refused if self.up.has_exceeded() => Err(self.page(500, b'I', b'H').await),
             Event::Refused => Err(self.page(400, b'P', b'H').await),
             // A client in the middle of its request does not read a response, nor does one with a broken connection. A
             // client that has ended its side may still read.

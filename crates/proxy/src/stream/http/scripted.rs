@@ -11,6 +11,7 @@ use super::{After, Exchange, Method, Step};
 use crate::running::ProxyRun;
 use crate::stream::FilterEvent;
 use crate::stream::filter::Chain;
+use crate::stream::flow::give;
 use crate::stream::scripted::Halted;
 
 impl Exchange<'_> {
@@ -33,7 +34,7 @@ impl Exchange<'_> {
         filters.note_body(false, self.head.body, self.front.input().len());
         self.filter_event(FilterEvent::Headers, false, None).await?;
         self.sent_method = Method::of(self.stream.cx.request.method());
-        Ok(())
+        if self.asks_for_tunnel() { self.end_head(false).await } else { Ok(()) }
     }
 
     /// Passes the response's head through the filters, when all rules have run. `held` bytes of its body have come.
@@ -43,7 +44,7 @@ impl Exchange<'_> {
         self.filter_event(FilterEvent::Headers, true, None).await
     }
 
-    async fn filter_event(&mut self, event: FilterEvent, response: bool, of: Option<ProxyId>) -> Step<()> {
+    pub(super) async fn filter_event(&mut self, event: FilterEvent, response: bool, of: Option<ProxyId>) -> Step<()> {
         let patience = self.client_timeout;
         match (self.stream.pass_event(&mut self.front, event, response, of, patience).await, response) {
             (Ok(()), _) => Ok(()),
@@ -61,24 +62,23 @@ impl Exchange<'_> {
         }
     }
 
-    /// Calls the scripts of a local answer's filters that are due.
-    pub(super) fn run_scripts(&mut self, filters: &mut Chain) -> Step<()> {
+    /// Calls the scripts of a local answer's filters that are due; with `mute` nothing of what they let pass is sent.
+    pub(super) fn run_scripts(&mut self, filters: &mut Chain, mute: bool) -> Step<()> {
         if !filters.script_is_due() {
             return Ok(());
         }
-        let front = &mut self.front;
-        match filters.run_scripts(&mut self.stream.cx, &mut |data| crate::mux::End::send_data(front, data)) {
-            // A state that is in use is asked again at its alarm.
-            Ok(_) => Ok(()),
-            Err(_) => {
-                self.stream.end(b'P', b'D');
-                Err(After::Close)
-            }
+        let ran = filters.run_scripts(&mut self.stream.cx, &mut give(&mut self.front, mute, &mut self.announced));
+        let exceeded = self.announced.as_ref().is_some_and(|announced| announced.exceeded);
+        // A state that is in use is asked again at its alarm.
+        if ran.is_ok() && !exceeded {
+            return Ok(());
         }
+        self.stream.end(b'P', b'D');
+        Err(After::Close)
     }
 
     /// Waits until the filters of a local answer may take data again.
-    pub(super) async fn await_filters(&mut self, filters: &mut Chain) -> Step<()> {
+    pub(super) async fn await_filters(&mut self, filters: &mut Chain, mute: bool) -> Step<()> {
         if filters.stalls() {
             self.front.arm(self.client_timeout.map(|time| Instant::now() + time));
             poll_fn(|cx| self.front.poll_alarm(cx)).await;
@@ -86,6 +86,6 @@ impl Exchange<'_> {
             return Err(After::Close);
         }
         poll_fn(|cx| filters.poll_wake(cx)).await;
-        self.run_scripts(filters)
+        self.run_scripts(filters, mute)
     }
 }

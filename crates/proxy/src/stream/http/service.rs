@@ -16,6 +16,7 @@ use crate::counters::head_size;
 use crate::hook::Hook;
 use crate::mux::{End, Moved};
 use crate::stream::filter::Chain;
+use crate::stream::flow::{Announced, give};
 use crate::stream::{Applet, AppletIo, BoundService};
 
 /// The answer that is being sent.
@@ -31,11 +32,16 @@ struct Outgoing {
     compressed: bool,
     /// Whether a filter takes nothing more for now.
     held: bool,
+    /// Whether filters of scripts see the body's end behind what is left of the output.
+    ending: bool,
 }
 
 impl Exchange<'_> {
     /// Runs the service, which answers the request.
     pub(super) async fn service(&mut self, service: &BoundService) -> After {
+        if let Err(after) = self.filter_answered_request().await {
+            return after;
+        }
         let worker = self.stream.worker().clone();
         let now = clock::now();
         self.client_active = now;
@@ -50,10 +56,13 @@ impl Exchange<'_> {
         // Body bytes that arrived with the head are available when the script begins; HAProxy's `length` includes them.
         let mut moved = Moved::default();
         let room = worker.buffers.size();
-        match self.up.collect(&mut self.front, io.input(), room, &mut moved) {
-            Ok(true) => io.end_input(),
-            Ok(false) => {}
-            Err(_) => return self.refuse(400, b'P', b'R').await,
+        let scripted = self.stream.is_scripted();
+        if !scripted {
+            match self.up.collect(&mut self.front, io.input(), room, &mut moved) {
+                Ok(true) => io.end_input(),
+                Ok(false) => {}
+                Err(_) => return self.refuse(400, b'P', b'R').await,
+            }
         }
         self.stream.count(moved.body, 0);
         let continues = !io.input_ended()
@@ -61,6 +70,10 @@ impl Exchange<'_> {
             && self.version >= Version::Http11
             && self.stream.cx.request.first(b"expect").is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"));
         self.stream.cx.lua.applet = Some(io);
+        if scripted && let Err(after) = Box::pin(self.gather(Some(room))).await {
+            self.stream.cx.lua.applet = None;
+            return after;
+        }
         let after = match self
             .run_service(worker.scripts.as_ref().and_then(|scripts| scripts.service(service)), continues)
             .await
@@ -96,6 +109,7 @@ impl Exchange<'_> {
             self.service_head(&mut out).await?;
             succeeded = true;
         }
+        out.ending = succeeded && self.stream.is_scripted();
         poll_fn(|cx| self.poll_service(cx, None, &mut out)).await?;
         let whole = match out.framing {
             _ if !succeeded => false,
@@ -106,8 +120,8 @@ impl Exchange<'_> {
             return Ok(After::Close);
         }
         let compressed = out.compressed;
-        if !out.silent {
-            self.end_filtered(&mut out.filters, compressed).await?;
+        if !out.silent || out.ending {
+            self.end_filtered(&mut out.filters, compressed, out.silent).await?;
         }
         if compressed {
             out.framing = Some(Framing::Chunked);
@@ -117,7 +131,10 @@ impl Exchange<'_> {
         let keep = self.keeps_client() && out.framing != Some(Framing::UntilClose);
         if !keep {
             let mut moved = Moved::default();
-            let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
+            let complete = match out.ending {
+                true => self.gather(None).await?,
+                false => matches!(self.up.discard(&mut self.front, &mut moved), Ok(true)),
+            };
             self.stream.count(moved.body, 0);
             return Ok(if complete { After::Close } else { After::Drain });
         }
@@ -182,6 +199,7 @@ impl Exchange<'_> {
             _ if out.compressed => Framing::Chunked,
             framing => framing,
         };
+        self.announced = Announced::of(written).filter(|_| self.stream.is_scripted());
         self.send_response_head(written, keep);
         out.left = length.unwrap_or(0);
         out.framing = Some(framing);
@@ -203,10 +221,12 @@ impl Exchange<'_> {
         let promised = if limited { out.left.min(count as u64) as usize } else { count };
         let bodiless = !out.compressed && framing == Framing::None;
         let mut taken = count;
-        if !out.silent && !bodiless && promised > 0 {
-            let passed = self.send_filtered(&mut out.filters, &output[..promised]);
+        // Filters of scripts see the body although only the head is sent.
+        let seen = !out.silent || self.stream.is_scripted();
+        if seen && !bodiless && promised > 0 {
+            let passed = self.send_filtered(&mut out.filters, &output[..promised], out.silent);
             // The script's output so far is sent to the client now, however long the script takes for the rest.
-            out.filters.flush(&mut |data| self.front.send_data(data));
+            out.filters.flush(&mut give(&mut self.front, out.silent, &mut self.announced));
             self.count_compressed(out.filters.take_encoded());
             out.held = passed < promised;
             out.left -= if limited { passed as u64 } else { 0 };
@@ -226,6 +246,7 @@ impl Exchange<'_> {
         service: Option<&mut dyn Applet>,
         out: &mut Outgoing,
     ) -> Poll<Step<()>> {
+        let scripted = self.stream.is_scripted();
         let mut waits = false;
         let pool = self.stream.worker().clone();
         let pool = &pool.buffers;
@@ -246,7 +267,10 @@ impl Exchange<'_> {
             }
             let count = self.take_output(out);
             self.stream.count(0, count);
-            if let Err(after) = self.run_scripts(&mut out.filters) {
+            if out.ending && !out.held && (out.left == 0 || !matches!(out.framing, Some(Framing::Length(_)))) {
+                out.filters.end(&mut give(&mut self.front, out.silent, &mut self.announced));
+            }
+            if let Err(after) = self.run_scripts(&mut out.filters, out.silent) {
                 return Poll::Ready(Err(after));
             }
             if (out.held || out.filters.has_alarm()) && out.filters.poll_wake(cx).is_ready() {
@@ -260,6 +284,14 @@ impl Exchange<'_> {
             let io = self.stream.cx.lua.applet.get_or_insert_default();
             let room = io.input_room();
             if io.input_ended() || room == 0 || service.is_none() {
+                break;
+            }
+            if scripted {
+                match self.poll_gathered(cx, Some(room)) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(After::Close)),
+                    Poll::Pending => waits = true,
+                }
                 break;
             }
             let mut moved = Moved::default();
@@ -302,7 +334,16 @@ impl Exchange<'_> {
     }
 
     /// Reads the rest of the request's body.
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Step<()>> {
+    pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Step<()>> {
+        if self.stream.is_scripted() {
+            return match self.poll_gathered(cx, None) {
+                Poll::Ready(moved) => Poll::Ready(moved.map_err(|_| After::Close)),
+                Poll::Pending => {
+                    self.front.arm(self.client_timeout.map(|timeout| self.client_active + timeout));
+                    self.front.poll_alarm(cx).map(|()| Err(After::Close))
+                }
+            };
+        }
         let pool = self.stream.worker().clone();
         let pool = &pool.buffers;
         loop {

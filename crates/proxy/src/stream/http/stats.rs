@@ -32,6 +32,7 @@ impl Exchange<'_> {
         if self.head.method == Method::Post {
             return Err(self.stats_change(proxy, &*asked, admin).await?);
         }
+        self.filter_answered_request().await?;
         self.begin_service(SERVICE);
         let running = worker.running.clone();
         let Some(own) = running.proxies.get(proxy.id.0 as usize).cloned() else { return Ok(()) };
@@ -85,6 +86,7 @@ impl Exchange<'_> {
         if admin {
             self.await_body(self.patience(proxy), 0).await?;
         }
+        self.filter_answered_request().await?;
         let running = self.stream.worker().running.clone();
         let posted = match self.peek.as_ref().is_some_and(Peek::is_complete) {
             _ if !admin => Posted::Denied,
@@ -100,6 +102,13 @@ impl Exchange<'_> {
         response.add_lower(b"content-type", b"text/plain");
         response.add_lower(b"content-length", b"0");
         response.add_lower(b"location", location.as_bytes());
+        if self.stream.is_scripted() {
+            let mut sending = Box::pin(self.begin_body(Framing::Length(0))).await?;
+            if !sending.silent {
+                self.send_piece(&mut sending, b"", true).await?;
+            }
+            return self.end_body(sending).await;
+        }
         self.stream.cx.log.response_started = Some(clock::now());
         self.local_response_rules().await?;
         Ok(self.answer(b"", Ending::length(false)).await)

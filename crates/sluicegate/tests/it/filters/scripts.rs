@@ -249,17 +249,22 @@ fn conversation(gates: &[Listening], does: [&str; 2]) -> Vec<String> {
     all
 }
 
-fn folder() -> tempfile::TempDir {
+fn folder(script: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("filters.lua"), SCRIPT).expect("writable");
+    std::fs::write(directory.path().join("filters.lua"), script).expect("writable");
     directory
 }
 
-/// Runs a configuration with HAProxy 2.8 and with this program; returns what `talk` sees of each.
-fn beside<T>(text: impl Fn(&str, &[Listening]) -> String, talk: impl Fn(&[Listening]) -> T) -> [T; 2] {
+/// Runs a configuration with the script `filters.lua` with HAProxy 2.8 and with this program; returns what `talk` sees of
+/// each.
+pub(super) fn beside<T>(
+    script: &str,
+    text: impl Fn(&str, &[Listening]) -> String,
+    talk: impl Fn(&[Listening]) -> T,
+) -> [T; 2] {
     [false, true].map(|ours| {
         let gates = [Listening::new(), Listening::new()];
-        let directory = folder();
+        let directory = folder(script);
         if ours {
             let text = text("@DIR@", &gates);
             let _ours = Sluicegate::start_in(BINARY, &text, &[&gates[0], &gates[1]], directory);
@@ -274,7 +279,7 @@ fn beside<T>(text: impl Fn(&str, &[Listening]) -> String, talk: impl Fn(&[Listen
 fn compare(does: [&str; 2], loads: &str) {
     let server = echo();
     let text = |directory: &str, gates: &[Listening]| configuration(directory, gates, &server, does, loads);
-    let [theirs, ours] = beside(text, |gates| conversation(gates, does));
+    let [theirs, ours] = beside(SCRIPT, text, |gates| conversation(gates, does));
     for (ours, theirs) in ours.iter().zip(&theirs) {
         assert_eq!(ours, theirs, "{does:?}");
     }
