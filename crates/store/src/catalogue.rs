@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use sluicegate_data::float::Extended;
@@ -729,6 +729,8 @@ pub(crate) struct Rows {
     /// The number of entries that are separate commands.
     commands: usize,
     names: Names,
+    /// The names by which clients and scripts know the commands, if these are others.
+    spoken: OnceLock<Names>,
     /// For each command, the number of its first subcommand.
     first_subcommands: Vec<u16>,
     /// Numbers by the address of the row.
@@ -748,7 +750,7 @@ impl Rows {
         }
         let address = |(number, spec): (usize, &&CommandSpec)| (std::ptr::from_ref(*spec).addr(), number as u16);
         let numbers = rows.iter().enumerate().map(address).collect();
-        Rows { rows, commands, names, first_subcommands, numbers }
+        Rows { rows, commands, names, spoken: OnceLock::new(), first_subcommands, numbers }
     }
 
     /// Returns every row except those of subcommands, by group.
@@ -761,9 +763,16 @@ impl Rows {
         self.rows.len()
     }
 
-    /// Returns the names of commands with their rows.
-    pub(crate) fn names(&self) -> &Names {
-        &self.names
+    /// Returns the names of commands with their rows, as clients and scripts know them.
+    #[inline]
+    pub(crate) fn spoken(&self) -> &Names {
+        self.spoken.get().unwrap_or(&self.names)
+    }
+
+    /// Sets the names by which clients and scripts know the commands, in lower case; once.
+    pub(crate) fn rename(&self, names: Vec<(String, u16)>) {
+        // Only the start of the process calls it.
+        let _ = self.spoken.set(Names::numbered(names.iter().map(|(name, number)| (name.as_str(), *number))));
     }
 
     /// Returns the row with a number.
@@ -788,6 +797,11 @@ impl Rows {
         self.names.find(name).map(|number| Numbered { spec: self.spec(number), number })
     }
 
+    /// Returns the command that clients and scripts know by this name, in any case.
+    pub(crate) fn find_spoken(&self, name: &[u8]) -> Option<Numbered> {
+        self.spoken().find(name).map(|number| Numbered { spec: self.spec(number), number })
+    }
+
     /// Returns the command of this container and this name, in any case.
     pub(crate) fn subcommand(&self, container: Numbered, name: &[u8]) -> Option<Numbered> {
         let subcommands = container.spec.subcommands;
@@ -805,7 +819,7 @@ impl Rows {
     /// that refused the words.
     pub(crate) fn resolve_numbered(&self, words: &[&[u8]]) -> Result<Numbered, (Option<u16>, Vec<u8>)> {
         let name = words.first().copied().unwrap_or_default();
-        let row = self.find(name).ok_or_else(|| (None, unknown_command(words)))?;
+        let row = self.find(name).or_else(|| self.find_spoken(name)).ok_or_else(|| (None, unknown_command(words)))?;
         let spec = row.spec;
         if let Handler::Container = spec.handler
             && words.len() >= 2

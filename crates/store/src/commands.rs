@@ -2,12 +2,14 @@
 
 #[cfg(test)]
 pub(crate) mod gated;
+mod renamed;
 
 use sluicegate_wire::reply::Reply;
 
 use crate::catalogue::{CommandSpec, Handler};
 use crate::engine::without_connection;
 pub(crate) use crate::server::rows::ROWS;
+pub use renamed::rename;
 
 /// Returns every row, by group; the rows of subcommands are in those of their containers.
 pub fn all() -> impl Iterator<Item = &'static CommandSpec> {

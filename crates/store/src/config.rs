@@ -34,6 +34,8 @@ pub struct ServerOptions {
     pub requirepass: Vec<u8>,
     /// The users that a file names, each in a line of its own.
     pub users: Vec<UserLine>,
+    /// Lines `rename-command` of its file.
+    pub renamed: Vec<UserLine>,
     /// The file of users; empty: none.
     pub aclfile: Vec<u8>,
     /// Whether users that are made may use all channels: `allchannels` or `resetchannels`.
@@ -176,14 +178,14 @@ pub struct MasterAddress {
     pub port: u16,
 }
 
-/// A line `user NAME RULE…` of a configuration.
+/// A line `user NAME RULE…` or `rename-command NAME NEW` of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserLine {
     /// The line's number, from 1.
     pub number: usize,
     /// Without blanks around it.
     pub text: Vec<u8>,
-    /// The name and the rules.
+    /// The words behind the first one.
     pub words: Vec<Vec<u8>>,
 }
 
@@ -243,6 +245,7 @@ impl Default for ServerOptions {
         ServerOptions {
             requirepass: Vec::new(),
             users: Vec::new(),
+            renamed: Vec::new(),
             aclfile: Vec::new(),
             acl_pubsub_default: "resetchannels",
             acllog_max_len: 128,

@@ -65,26 +65,37 @@ fn lower(word: u64) -> u64 {
 /// Names, each with its number.
 pub(crate) struct Names {
     places: Box<[Option<(Packed, u16)>]>,
-    long: Vec<(&'static str, u16)>,
+    long: Vec<(Box<str>, u16)>,
 }
 
 impl Names {
     /// Names in lower case, numbered from 0.
     pub(crate) fn new(names: impl Iterator<Item = &'static str>) -> Names {
+        Names::numbered(names.zip(0..))
+    }
+
+    /// Names in lower case with their numbers.
+    pub(crate) fn numbered<'a>(names: impl Iterator<Item = (&'a str, u16)>) -> Names {
         let mut all = Names { places: vec![None; PLACES].into(), long: Vec::new() };
-        for (number, name) in names.enumerate() {
-            assert!(number < PLACES / 2, "the table is to be half empty");
+        for (count, (name, number)) in names.enumerate() {
+            assert!(count < PLACES / 2, "the table is to be half empty");
             let Some(packed) = Packed::of(name.as_bytes()) else {
-                all.long.push((name, number as u16));
+                all.long.push((name.into(), number));
                 continue;
             };
             let mut place = packed.place();
             while all.places[place].is_some() {
                 place = (place + 1) % PLACES;
             }
-            all.places[place] = Some((packed, number as u16));
+            all.places[place] = Some((packed, number));
         }
         all
+    }
+
+    /// Returns whether a number has a name.
+    pub(crate) fn has(&self, number: u16) -> bool {
+        let mut short = self.places.iter().flatten();
+        short.any(|(_, known)| *known == number) || self.long.iter().any(|(_, known)| *known == number)
     }
 
     /// Returns the number of this name, in any case.

@@ -80,13 +80,20 @@ static SORTED: LazyLock<Vec<&str>> = LazyLock::new(|| {
 /// only for names that are not in the catalogue.
 pub(crate) fn reason(name: &str) -> Option<&'static str> {
     SORTED.binary_search(&name).ok()?;
-    Some(REASONS.iter().find(|(start, _)| name.starts_with(start)).map_or("not available yet", |row| row.1))
+    Some(stated_reason(name).unwrap_or("not available yet"))
 }
 
-/// Returns the reply to a command that Redis has and this store does not have; `name` is as the client wrote it.
+fn stated_reason(name: &str) -> Option<&'static str> {
+    REASONS.iter().find(|(start, _)| name.starts_with(start)).map(|row| row.1)
+}
+
+/// Returns the reply to a command that Redis has and this store does not have; `name` is as the client wrote it. There is
+/// none for a name without a stated reason, which may be that of a command that has another name here.
 pub(crate) fn refusal(name: &[u8]) -> Option<String> {
     let shown = std::str::from_utf8(name).ok().filter(|name| !name.contains('|'))?;
-    let reason = reason(&shown.to_ascii_lowercase())?;
+    let lower = shown.to_ascii_lowercase();
+    SORTED.binary_search(&&*lower).ok()?;
+    let reason = stated_reason(&lower)?;
     Some(format!("ERR unknown command '{shown}': {reason}"))
 }
 

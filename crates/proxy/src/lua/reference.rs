@@ -369,7 +369,18 @@ has sent nothing more for now, and return the number of bytes that pass; the res
 `tune.bufsize`. `http_payload` may also be called with no data, at the end of a body (`eom`). A function that returns
 `filter.WAIT` is called again after `filter.wake_time(milliseconds)`; without a wake time, or if a payload does not pass, the
 client's or the server's timeout ends the stream. `filter.ERROR` and a Lua error end it: a request is answered with 400, a response is not sent (further). `set_body_len` is the way
-to change the length of a body: a filter that sends more or less than the head announces breaks the message.
+to change the length of a body: a request whose filter adds more than the head announces is answered with 500, such a
+response ends the connection, and a filter that sends less breaks the message.
+
+As in HAProxy, filters see responses of caches, of services, of the statistics page and of the exporter like those of servers,
+and the requests that these answer; of other answers of the process (`return`, `redirect`, `deny`, errors) they see
+nothing but `end_analyze`. A CONNECT and the response that opens a tunnel have no `http_payload`; what passes the tunnel is
+given to `tcp_payload`, which is called once before any data. There the channel's contents are not accessible: functions
+may count (`input`, `output`), let bytes pass or hold them, and a call of `data`, `append` and the like raises an error.
+What a filter adds to a message is no part of the tunnel behind it. Differences: `start_analyze` of a
+response is called when its head has come, not when the connection is made; the functions for a request's body are called
+once there is a connection; `set_body_len` has no effect on a CONNECT and on a response that opens a tunnel, where 2.8 stops;
+`tcp_payload` is not called for responses that end with their connection.
 
 **Libraries.** `tune.lua.openlibs` (from HAProxy 3.5) selects the Lua libraries that scripts can use. The classes of
 HAProxy's API work without any of them.

@@ -77,7 +77,7 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
         }
         return ExitCode::FAILURE;
     }
-    if let Err(error) = check_users(&options) {
+    if let Err(error) = sluicegate_store::commands::rename(&options.renamed).and_then(|()| check_users(&options)) {
         eprint!("{error}");
         return ExitCode::FAILURE;
     }

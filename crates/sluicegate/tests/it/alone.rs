@@ -155,12 +155,91 @@ fn files_are_refused_in_the_words_of_redis() {
     }
 }
 
+/// Clients and scripts know commands by the names of `rename-command` lines, as redis-server's do; its own records are read again.
+#[test]
+fn commands_have_other_names() {
+    let lines = "rename-command FLUSHALL \"\"\nrename-command set Put\nrename-command CONFIG a-name-of-more-than-16\n\
+                 rename-command del gone\nrename-command GONE away\nrename-command ping PING\nrename-command MULTI begin\n";
+    let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+    let path = |at: usize| dirs[at].path().to_str().expect("text").to_owned();
+    let [ours, theirs] = [0, 1].map(|at| {
+        let file = dirs[at].path().join("redis.conf");
+        std::fs::write(&file, format!("{lines}appendonly yes\ndir {}\n", path(at))).expect("written");
+        file.to_str().expect("text").to_owned()
+    });
+    let redis = RedisServer::start(&["--include", &theirs]);
+    let place = Place::new();
+    let (mut alone, address) = place.start_with(&ours);
+    let mut clients = [Client::connect(&address), Client::connect(&redis.address())];
+    for words in [
+        &["FLUSHALL", "a"][..],
+        &["SET", "k", "1"],
+        &["PUT", "k", "1"],
+        &["put", "l"],
+        &["GET", "k"],
+        &["DEL", "k"],
+        &["GONE", "k"],
+        &["away", "k"],
+        &["PING"],
+        &["CONFIG", "GET", "databases"],
+        &["A-Name-Of-More-Than-16", "GET", "databases"],
+        &["a-name-of-more-than-16", "nosuch"],
+        &["EVAL", "return redis.call('PUT', KEYS[1], '2')", "1", "m"],
+        &["EVAL", "return redis.pcall('SET', KEYS[1], '2').err", "1", "m"],
+        &["EVAL", "return redis.pcall('FLUSHALL').err", "0"],
+        &["COMMAND", "INFO", "flushall"],
+        &["COMMAND", "LIST", "FILTERBY", "PATTERN", "flush*"],
+        &["COMMAND", "GETKEYS", "put", "k", "v"],
+        &["COMMAND", "GETKEYS", "set", "k", "v"],
+        &["MULTI"],
+        &["BEGIN"],
+        &["PUT", "n", "3", "EX", "1000"],
+        &["SET", "n", "3"],
+        &["EXEC"],
+        &["BEGIN"],
+        &["PUT", "n", "4", "EX", "1000"],
+        &["INCR", "n"],
+        &["EXEC"],
+        &["ACL", "SETUSER", "u", "on", "nopass", "+set", "~*"],
+        &["ACL", "SETUSER", "u", "+put"],
+        &["AUTH", "u", "x"],
+        &["PUT", "o", "5"],
+        &["GET", "o"],
+    ] {
+        let [found, expected] = clients.each_mut().map(|client| client.ask(words));
+        // Redis 7.2 names the user.
+        assert_eq!(found.replace("User u has", "this user has"), expected, "{words:?}");
+    }
+    drop(clients);
+    alone.signal(libc::SIGTERM);
+    alone.wait();
+    let (_again, address) = place.start_with(&ours);
+    let mut client = Client::connect(&address);
+    for (key, value) in [("m", "2"), ("n", "5"), ("o", "5")] {
+        assert_eq!(client.ask(&["GET", key]), format!("$1\r\n{value}\r\n"));
+    }
+    assert_eq!(client.ask(&["GET", "k"]), "$-1\r\n");
+
+    // What cannot be is refused, in the same words.
+    for line in ["rename-command nosuch a", "rename-command get set", "rename-command get", "rename-command \"\" a"] {
+        let said = |mut command: Command| {
+            command.args(["--port", "0"]);
+            let text = String::from_utf8_lossy(&output(command, &format!("{line}\n")).stderr).into_owned();
+            text.replace("7.0.15", "VERSION").replace("7.2.5", "VERSION")
+        };
+        let mut redis = Command::new("redis-server");
+        redis.arg("-");
+        let found = said(place.command(&["-"]));
+        assert!(found.contains("FATAL CONFIG FILE ERROR"), "{line}: {found}");
+        assert_eq!(found, said(redis), "{line}");
+    }
+}
+
 #[test]
 fn what_is_not_there_is_refused_by_name() {
     let place = Place::new();
     for (line, why) in [
         ("cluster-enabled yes", "the store is one node that has every slot, without a cluster around it"),
-        ("rename-command GET b", "commands keep their names here: 'user' lines say who may call them"),
         ("loadmodule x.so", "modules are not supported"),
     ] {
         let (code, text) = refusal(place.command(&[]), &place.path("a.conf"), line);

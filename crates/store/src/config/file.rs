@@ -14,11 +14,8 @@ use crate::words::{quote, quoted, split};
 const INCLUDES_MAX: usize = 16;
 
 /// Directives of a `redis.conf` that are not parameters, and the reason for refusing them.
-const DIRECTIVES: &[(&str, &str)] = &[
-    ("loadmodule", "modules are not supported"),
-    ("rename-command", "commands keep their names here: 'user' lines say who may call them"),
-    ("sentinel", "sentinel mode is not supported"),
-];
+const DIRECTIVES: &[(&str, &str)] =
+    &[("loadmodule", "modules are not supported"), ("sentinel", "sentinel mode is not supported")];
 
 /// Directives of old files that Redis ignores.
 const OBSOLETE: &[&str] = &["list-max-ziplist-entries", "list-max-ziplist-value", "lua-replicate-commands"];
@@ -95,6 +92,10 @@ fn read_lines(options: &mut ServerOptions, text: &[u8], depth: usize) -> Result<
         }
         if name == "user" && !values.is_empty() {
             options.users.push(UserLine { number: index + 1, text: line.to_vec(), words: values.to_vec() });
+            continue;
+        }
+        if name == "rename-command" {
+            options.renamed.push(UserLine { number: index + 1, text: line.to_vec(), words: values.to_vec() });
             continue;
         }
         directive(options, &name, values).map_err(fail)?;
@@ -388,7 +389,6 @@ mod tests {
         check("cluster-enabled yes", 2, "the store is one node that has every slot, without a cluster around it");
         check("tls-port 70000", 2, "argument must be between 0 and 65535 inclusive");
         check("tls-auth-clients maybe", 2, "argument(s) must be one of the following: no, yes, optional");
-        check("rename-command get a", 2, "commands keep their names here: 'user' lines say who may call them");
         check("user", 2, "Bad directive or wrong number of arguments");
         for save in ["1", "\"\" \"\"", "60 1 \"\"", "\"1 2 3\"", "0 1", "1 -1", "a b", "60 1x"] {
             check(&format!("save {save}"), 2, "Invalid save parameters");

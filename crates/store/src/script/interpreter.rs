@@ -161,7 +161,7 @@ impl Host {
         {
             return Some(row);
         }
-        let row = self.rows.find(name)?;
+        let row = self.rows.find_spoken(name)?;
         if name.len() <= known.name.len() {
             known.name[..name.len()].copy_from_slice(name);
             known.len = name.len() as u8;

@@ -11,8 +11,9 @@ use crate::syntax::{self, Argument, Kind};
 
 /// `COMMAND`.
 pub(super) fn all(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.array(INDEX.top().len());
-    INDEX.top().iter().for_each(|row| describe(row, out));
+    let rows = INDEX.top();
+    out.array(rows.len());
+    rows.into_iter().for_each(|row| describe(row, out));
     Outcome::Done
 }
 
@@ -149,7 +150,7 @@ fn map_of_type(name: &str, spec: &[(&str, i64)], out: &mut ReplyWriter<'_>) {
 /// `COMMAND DOCS [name…]`: names that don't exist are left out.
 pub(super) fn docs(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let rows: Vec<&Row> = match &args[2..] {
-        [] => INDEX.top().iter().collect(),
+        [] => INDEX.top(),
         names => names.iter().filter_map(|name| INDEX.find_full(name)).collect(),
     };
     out.map(rows.len());
@@ -263,7 +264,9 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
             return Outcome::Done;
         }
     };
-    let names: Vec<&str> = INDEX.rows().iter().filter(|row| wanted(row)).map(|row| row.full_name.as_str()).collect();
+    let top = INDEX.top();
+    let rows = top.iter().copied().chain(top.iter().flat_map(|row| INDEX.subcommands(row)));
+    let names: Vec<&str> = rows.filter(|row| wanted(row)).map(|row| row.full_name.as_str()).collect();
     out.array(names.len());
     names.iter().for_each(|name| out.bulk(name.as_bytes()));
     Outcome::Done

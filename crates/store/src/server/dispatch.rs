@@ -801,10 +801,11 @@ pub(super) fn wrong_arity(full_name: &str, out: &mut ReplyWriter<'_>) {
 
 /// Writes the lines of `… HELP`: the container's subcommands with their summaries in the catalogue.
 pub(super) fn help(container: &str, out: &mut ReplyWriter<'_>) -> Outcome {
-    let Some(row) = INDEX.find_full(container.as_bytes()) else {
+    let Some(row) = INDEX.own(container.as_bytes()) else {
         out.error("ERR unknown command");
         return Outcome::Done;
     };
+    let row = &INDEX.rows()[usize::from(row)];
     let subcommands = INDEX.subcommands(row);
     out.array(1 + 2 * subcommands.len());
     let name = container.to_ascii_uppercase();

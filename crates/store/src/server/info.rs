@@ -320,7 +320,7 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "client_query_buffer_limit_disconnections:{}", totals.query_limit)?;
     writeln!(out, "client_output_buffer_limit_disconnections:{}", totals.output_limit)?;
     // Every payload of RESTORE is checked.
-    let restored = INDEX.find(b"restore").map_or(0, |row| totals.per_command[usize::from(row)][0]);
+    let restored = INDEX.own(b"restore").map_or(0, |row| totals.per_command[usize::from(row)][0]);
     writeln!(out, "dump_payload_sanitizations:{restored}")?;
     let commands_ns: u64 = totals.per_command.iter().map(|[_, nanoseconds, ..]| nanoseconds).sum();
     let [cycles, busy_us] = server.loops();

@@ -86,9 +86,10 @@ impl Commands {
         self.rows.len()
     }
 
-    /// Returns the commands without subcommands.
-    pub fn top(&self) -> &[Row] {
-        &self.rows[..self.top]
+    /// Returns the commands without subcommands, apart from those that `rename-command` has taken away.
+    pub fn top(&self) -> Vec<&Row> {
+        let spoken = self.catalogue.spoken();
+        self.rows[..self.top].iter().zip(0..).filter(|(_, number)| spoken.has(*number)).map(|(row, _)| row).collect()
     }
 
     #[inline]
@@ -100,10 +101,15 @@ impl Commands {
         &self.rows[usize::from(row.subcommands.start)..usize::from(row.subcommands.end)]
     }
 
-    /// Returns the command of this name, in any case.
+    /// Returns the command that clients know by this name, in any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<u16> {
-        self.catalogue.names().find(name)
+        self.catalogue.spoken().find(name)
+    }
+
+    /// Returns the command of this name of its own, whatever clients call it.
+    pub fn own(&self, name: &[u8]) -> Option<u16> {
+        self.catalogue.find(name).map(|row| row.number)
     }
 
     /// Returns a command by `name` or `container|name`, as COMMAND INFO takes it.
