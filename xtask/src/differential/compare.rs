@@ -337,7 +337,7 @@ const BY_DESIGN: &[(&str, &str)] = &[
     ),
     (
         "parameters whose absence would surprise a user",
-        "are refused by name, not ignored: `enable-module-command`, `rename-command`, `activedefrag`, \
+        "are refused by name, not ignored: `enable-module-command`, `activedefrag`, \
          `oom-score-adj` and those of other commands that do not exist here",
     ),
     (
