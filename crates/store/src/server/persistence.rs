@@ -263,7 +263,10 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 /// Writes what INFO tells of the append-only file, whether there is one or not.
 fn appended(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let inner = &about.server.store.0;
-    let will_be_on = about.server.switch.lock().will_be_on();
+    let (will_be_on, will_rewrite) = {
+        let switch = about.server.switch.lock();
+        (switch.will_be_on(), switch.will_rewrite())
+    };
     // Locked before the job is looked for: a job that has ended has left its figures.
     let state = inner.appender.state.lock();
     let job = inner.saver.job().filter(|job| job.is_rewrite());
@@ -271,7 +274,7 @@ fn appended(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let status = |fails: bool| if fails { "err" } else { "ok" };
     writeln!(out, "aof_enabled:{}", u8::from(about.server.options().appendonly))?;
     writeln!(out, "aof_rewrite_in_progress:{}", u8::from(job.is_some() || will_be_on))?;
-    writeln!(out, "aof_rewrite_scheduled:{}", u8::from(state.is_scheduled))?;
+    writeln!(out, "aof_rewrite_scheduled:{}", u8::from(state.is_scheduled || will_rewrite))?;
     writeln!(out, "aof_last_rewrite_time_sec:{}", seconds(state.last_took_s))?;
     writeln!(out, "aof_current_rewrite_time_sec:{}", seconds(job.map(|job| job.age_s())))?;
     writeln!(out, "aof_last_bgrewrite_status:{}", status(state.last_failed))?;

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 
 use rustix::fs::{Gid, Uid};
@@ -18,6 +19,7 @@ use crate::files::{identity_of, reason};
 use crate::levels::{NOTICE, WARNING};
 use crate::replay::ReplayOptions;
 use crate::replication::Moment;
+use crate::thread::block_on;
 use crate::{Directory, Load, LoadOptions};
 
 pub(super) const NEEDS_DIR: &str = "'appendonly yes' needs a directory: set 'dir'";
@@ -150,7 +152,13 @@ impl Server {
     /// Writes what was recorded, empties the store and replays the append-only file, while others wait as during the load
     /// at a start. Returns false after an error, which is logged. Waits for the end: to be called on a thread that may.
     pub(super) fn load_append_only_again(&self) -> bool {
+        // Files that are switched off or on, or rewritten, are not read.
+        let mut switched = pin!(self.switched());
+        block_on(|context| switched.as_mut().poll(context));
         let (options, store) = (self.options(), &self.store);
+        if let Some(job) = store.0.saver.job().filter(|job| job.is_rewrite()) {
+            job.wait_for_end();
+        }
         let Some(load) = store.begin_load(None) else { return false };
         let _pause = store.0.link.pause();
         let was_open = store.0.appender.is_open();

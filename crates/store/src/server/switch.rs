@@ -39,6 +39,11 @@ enum Target {
 }
 
 impl Switch {
+    /// Returns whether the file is rewritten once it is switched.
+    pub(super) fn will_rewrite(&self) -> bool {
+        self.rewrites
+    }
+
     /// Returns whether the file will be opened as soon as the one before it is closed.
     pub(super) fn will_be_on(&self) -> bool {
         self.is_turning_on && self.next.is_none() || matches!(self.next, Some(Target::On(_)))
@@ -128,17 +133,18 @@ impl Server {
             let mut options = self.options.write();
             let mut switch = self.switch.lock();
             let Some(next) = switch.next.take() else {
-                let Switch { rewrites, waiting, .. } = std::mem::take(&mut *switch);
-                drop(switch);
                 if done.is_err() {
                     let off = ServerOptions { appendonly: false, ..(**options).clone() };
                     *options = Arc::new(off);
                     self.options_version.fetch_add(1, std::sync::atomic::Ordering::Release);
                 }
                 drop(options);
-                if rewrites {
+                // Before the switch is over: at any time either that or the rewrite is told of.
+                if switch.rewrites {
                     self.store.0.begin_rewrite();
                 }
+                let Switch { waiting, .. } = std::mem::take(&mut *switch);
+                drop(switch);
                 waiting.into_iter().for_each(Waker::wake);
                 // WAITAOF waits for no file that is closed.
                 self.store.0.replication.wake_waiting();

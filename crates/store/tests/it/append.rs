@@ -257,6 +257,34 @@ fn a_file_that_is_off_is_rewritten_too() {
     assert_eq!(ask(&mut ours.connect(), "GET n"), "$1\r\n3\r\n");
 }
 
+/// INFO tells of a rewrite that waits until the file is closed, and DEBUG LOADAOF waits for both.
+#[test]
+fn a_rewrite_that_waits_for_the_file_to_close_is_told_of() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ours = start(in_directory(directory.path()));
+    let mut client = ours.connect();
+    for round in 0..5 {
+        assert_eq!(ask(&mut client, &format!("RPUSH list {round}")), format!(":{}\r\n", round + 1));
+        let digest = ask(&mut client, "DEBUG DIGEST");
+        // One transaction, so that nothing is closed before the end.
+        for line in ["MULTI", "CONFIG SET appendonly no", "BGREWRITEAOF", "INFO persistence"] {
+            ask(&mut client, line);
+        }
+        let replies = ask(&mut client, "EXEC");
+        assert!(replies.contains("+Background append only file rewriting scheduled\r\n"), "{replies}");
+        assert!(replies.contains("aof_rewrite_scheduled:1\r\n"), "{replies}");
+        assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK\r\n");
+        assert_eq!(ask(&mut client, "DEBUG DIGEST"), digest);
+        wait_for("the rewrite", || (info(&mut client, "aof_rewrite_scheduled") == "0").then_some(()));
+        wait_until_idle(&mut client);
+        assert_eq!(info(&mut client, "aof_last_bgrewrite_status"), "ok");
+        assert_eq!(info(&mut client, "aof_rewrites"), "1");
+        assert_eq!(info(&mut client, "aof_enabled"), "0");
+        assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK\r\n");
+        wait_until_idle(&mut client);
+    }
+}
+
 /// Operators and their tools search the log for these lines.
 #[test]
 fn the_log_has_the_lines_of_redis() {
