@@ -219,8 +219,8 @@ impl Report {
                     let names = words.next().ok_or("--only wants parts, with commas between them")?;
                     wanted.extend(names.split(',').map(|name| self.known(name)).collect::<Result<Vec<_>, _>>()?);
                 }
-                "--program" => options.program = words.next().ok_or("--program wants a path")?.into(),
-                "--peer" => options.newer = Some(words.next().ok_or("--peer wants a path")?.into()),
+                "--program" => options.program = absolute(words.next().ok_or("--program wants a path")?)?,
+                "--peer" => options.newer = Some(absolute(words.next().ok_or("--peer wants a path")?)?),
                 "--profile" => options.profile = (*words.next().ok_or("--profile wants a name")?).to_owned(),
                 "--seconds" => {
                     options.seconds =
@@ -371,6 +371,11 @@ pub(crate) fn number(text: &str, after: &str, name: &str) -> Option<f64> {
     let rest = text.split_once(after)?.1.split_once(name)?.1;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
     rest[..end].parse().ok()
+}
+
+/// Returns a path that links in other folders can lead to.
+fn absolute(path: &str) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
 }
 
 #[cfg(test)]
