@@ -17,7 +17,7 @@ use sluicegate_pattern::{Kind, PatternFiles};
 use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LoadMap, LogSink, LuaPatterns, LuaStates, ReadBody};
 use sluicegate_proxy::stats::info::node_name;
-use sluicegate_store::config::{FileError, ServerOptions, UserLine};
+use sluicegate_store::config::{ConfigLine, FileError, ServerOptions};
 use sluicegate_store::server::{check_link, check_users};
 use sluicegate_tls::x509::PrivateKey;
 
@@ -413,8 +413,8 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
 }
 
 /// Returns the users of a section as the store reads them, with their places in the list as the numbers of lines.
-fn users(section: &StoreSection) -> Vec<UserLine> {
-    let line = |(number, (words, _)): (usize, &(Vec<String>, Position))| UserLine {
+fn users(section: &StoreSection) -> Vec<ConfigLine> {
+    let line = |(number, (words, _)): (usize, &(Vec<String>, Position))| ConfigLine {
         number,
         text: format!("user {}", words.join(" ")).into_bytes(),
         words: words.iter().map(|word| word.clone().into_bytes()).collect(),

@@ -19,7 +19,7 @@ use sluicegate_config::Config;
 use sluicegate_config::model::StoreSection;
 use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::log::{Logger, Severity};
-use sluicegate_store::config::{ServerOptions, UserLine};
+use sluicegate_store::config::{ConfigLine, ServerOptions};
 use sluicegate_store::server::{Beginning, Ending, Server};
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::{Denial, Engine, Figures, Origin, Own, Started};
@@ -107,7 +107,7 @@ pub type Changes = Vec<(Arc<str>, Change)>;
 /// The change of one store: its parameters, and its users.
 pub struct Change {
     parameters: Vec<(String, String)>,
-    users: Vec<UserLine>,
+    users: Vec<ConfigLine>,
     /// The names of users that have no line any more.
     removed: Vec<String>,
 }
@@ -429,7 +429,7 @@ impl Engine for Embedded {
 
 /// Returns the parameters that the file has changed, of which one that was removed stays unchanged, and the users among
 /// `users` whose lines are new or others.
-fn changed(before: Option<&StoreSection>, section: &StoreSection, users: Vec<UserLine>) -> Change {
+fn changed(before: Option<&StoreSection>, section: &StoreSection, users: Vec<ConfigLine>) -> Change {
     let known = |name: &str, value: &str| {
         before.is_some_and(|before| before.parameters.iter().any(|(n, v, _)| (&**n, &**v) == (name, value)))
     };

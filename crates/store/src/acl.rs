@@ -30,7 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use sluicegate_wire::engine::Denial;
 
 use crate::catalogue::{Numbered, Rows};
-use crate::config::{FileError, ServerOptions, UserLine};
+use crate::config::{ConfigLine, FileError, ServerOptions};
 pub(crate) use check::{Denied, Refusal};
 use commands::Commands;
 pub(crate) use commands::category;
@@ -297,7 +297,7 @@ impl Acl {
     }
 
     /// Makes the users of lines of a configuration what the lines say, all or none.
-    pub(crate) fn set_lines(&self, lines: &[UserLine]) -> Result<Vec<Change>, FileError> {
+    pub(crate) fn set_lines(&self, lines: &[ConfigLine]) -> Result<Vec<Change>, FileError> {
         let configured = file::configured(lines, self.setting())?;
         let mut users = self.users.write();
         Ok(configured.into_iter().map(|(name, permissions)| self.put(&mut users, &name, permissions)).collect())

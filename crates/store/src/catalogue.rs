@@ -769,6 +769,11 @@ impl Rows {
         self.spoken.get().unwrap_or(&self.names)
     }
 
+    /// Returns whether clients and scripts have a name for this command.
+    pub(crate) fn is_spoken(&self, number: u16) -> bool {
+        self.spoken.get().is_none_or(|names| names.has(number))
+    }
+
     /// Sets the names by which clients and scripts know the commands, in lower case; once.
     pub(crate) fn rename(&self, names: Vec<(String, u16)>) {
         // Only the start of the process calls it.

@@ -33,9 +33,9 @@ pub struct ServerOptions {
     /// The password of the default user; empty: none is needed.
     pub requirepass: Vec<u8>,
     /// The users that a file names, each in a line of its own.
-    pub users: Vec<UserLine>,
+    pub users: Vec<ConfigLine>,
     /// Lines `rename-command` of its file.
-    pub renamed: Vec<UserLine>,
+    pub renamed: Vec<ConfigLine>,
     /// The file of users; empty: none.
     pub aclfile: Vec<u8>,
     /// Whether users that are made may use all channels: `allchannels` or `resetchannels`.
@@ -180,7 +180,7 @@ pub struct MasterAddress {
 
 /// A line `user NAME RULE…` or `rename-command NAME NEW` of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserLine {
+pub struct ConfigLine {
     /// The line's number, from 1.
     pub number: usize,
     /// Without blanks around it.
@@ -397,7 +397,7 @@ impl ServerOptions {
 
     /// Returns whether a client must authenticate, as far as this can be told before the users are read.
     pub fn needs_password(&self) -> bool {
-        let is_default = |line: &UserLine| line.words.first().is_some_and(|name| name == b"default");
+        let is_default = |line: &ConfigLine| line.words.first().is_some_and(|name| name == b"default");
         match self.users.iter().find(|line| is_default(line)) {
             Some(line) => !line.words.iter().any(|rule| rule.eq_ignore_ascii_case(b"nopass")),
             None => !self.requirepass.is_empty() || !self.aclfile.is_empty(),

@@ -377,7 +377,7 @@ and the requests that these answer; of other answers of the process (`return`, `
 nothing but `end_analyze`. A CONNECT and the response that opens a tunnel have no `http_payload`; what passes the tunnel is
 given to `tcp_payload`, which is called once before any data. There the channel's contents are not accessible: functions
 may count (`input`, `output`), let bytes pass or hold them, and a call of `data`, `append` and the like raises an error.
-What a filter adds to a message is no part of the tunnel behind it. Differences: `start_analyze` of a
+Data that a filter adds to a message is not sent into the tunnel that follows. Differences: `start_analyze` of a
 response is called when its head has come, not when the connection is made; the functions for a request's body are called
 once there is a connection; `set_body_len` has no effect on a CONNECT and on a response that opens a tunnel, where 2.8 stops;
 `tcp_payload` is not called for responses that end with their connection.

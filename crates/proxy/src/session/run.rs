@@ -185,7 +185,7 @@ async fn serve_http(session: &mut Session) {
         let arrival = poll_fn(|cx| {
             clock::begin();
             let arrived = next.poll(session, cx);
-            // The turn of a request goes on in its stream.
+            // The turn continues in the request's stream.
             if !matches!(arrived, Poll::Ready(Arrival::Request(..))) {
                 clock::end();
             }

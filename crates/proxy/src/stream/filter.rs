@@ -106,7 +106,7 @@ impl Filter {
     }
 }
 
-/// What a chain's data is.
+/// The kind of a chain's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carries {
     /// The body of a message.

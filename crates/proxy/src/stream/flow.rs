@@ -31,7 +31,7 @@ pub(crate) struct Flow {
     begun: bool,
     /// Whether nothing that filters let pass is sent: the message has no body.
     mute: bool,
-    /// What the head has announced of the output of scripts' filters, if it has.
+    /// The rest of the length that the head announces for the output of scripts' filters, if it announces one.
     announced: Option<Announced>,
 }
 

@@ -220,7 +220,7 @@ fn commands_have_other_names() {
     }
     assert_eq!(client.ask(&["GET", "k"]), "$-1\r\n");
 
-    // What cannot be is refused, in the same words.
+    // Invalid lines are refused with the same text.
     for line in ["rename-command nosuch a", "rename-command get set", "rename-command get", "rename-command \"\" a"] {
         let said = |mut command: Command| {
             command.args(["--port", "0"]);

@@ -9,7 +9,7 @@ use super::DEFAULT;
 use super::permissions::Permissions;
 use super::rules::{RuleError, Setting, has_blanks, merged, up_to_nul};
 use crate::Store;
-use crate::config::{FileError, UserLine};
+use crate::config::{ConfigLine, FileError};
 
 type Users = BTreeMap<Vec<u8>, Permissions>;
 
@@ -88,7 +88,7 @@ fn trim<'t>(text: &'t [u8], blanks: &[u8]) -> &'t [u8] {
 }
 
 /// Returns the users of the lines of a configuration.
-pub(super) fn configured(lines: &[UserLine], setting: Setting<'_>) -> Result<Users, FileError> {
+pub(super) fn configured(lines: &[ConfigLine], setting: Setting<'_>) -> Result<Users, FileError> {
     let mut users = Users::new();
     for line in lines {
         let fail = |what: &[u8], error: &dyn std::fmt::Display| FileError::Line {

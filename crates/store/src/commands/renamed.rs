@@ -4,11 +4,11 @@
 //! commands by their own names, and replication and files by both: a request is recorded as it came.
 
 use super::ROWS;
-use crate::config::{FileError, UserLine};
+use crate::config::{ConfigLine, FileError};
 
 /// Renames commands as the lines say, each a name and a new one; an empty new name takes the command away from everybody. It
 /// holds for the process, and is called before it serves.
-pub fn rename(lines: &[UserLine]) -> Result<(), FileError> {
+pub fn rename(lines: &[ConfigLine]) -> Result<(), FileError> {
     if lines.is_empty() {
         return Ok(());
     }
@@ -27,7 +27,7 @@ pub fn rename(lines: &[UserLine]) -> Result<(), FileError> {
     Ok(())
 }
 
-fn apply(names: &mut Vec<(String, u16)>, line: &UserLine) -> Result<(), &'static str> {
+fn apply(names: &mut Vec<(String, u16)>, line: &ConfigLine) -> Result<(), &'static str> {
     let [old, new] = &line.words[..] else { return Err("Bad directive or wrong number of arguments") };
     let at = names.iter().position(|(name, _)| name.as_bytes().eq_ignore_ascii_case(old));
     let at = at.ok_or("No such command in rename-command")?;

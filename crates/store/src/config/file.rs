@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::tables::{PROCESS, canonical, find_idle};
-use super::{FIXED, Field, Form, MasterAddress, SavePoint, ServerOptions, UserLine, WRONG_WORDS, find};
+use super::{ConfigLine, FIXED, Field, Form, MasterAddress, SavePoint, ServerOptions, WRONG_WORDS, find};
 use crate::files::reason;
 use crate::words::{quote, quoted, split};
 
@@ -90,12 +90,13 @@ fn read_lines(options: &mut ServerOptions, text: &[u8], depth: usize) -> Result<
             }
             continue;
         }
-        if name == "user" && !values.is_empty() {
-            options.users.push(UserLine { number: index + 1, text: line.to_vec(), words: values.to_vec() });
-            continue;
-        }
-        if name == "rename-command" {
-            options.renamed.push(UserLine { number: index + 1, text: line.to_vec(), words: values.to_vec() });
+        let kept = match &*name {
+            "user" if !values.is_empty() => Some(&mut options.users),
+            "rename-command" => Some(&mut options.renamed),
+            _ => None,
+        };
+        if let Some(kept) = kept {
+            kept.push(ConfigLine { number: index + 1, text: line.to_vec(), words: values.to_vec() });
             continue;
         }
         directive(options, &name, values).map_err(fail)?;

@@ -18,7 +18,7 @@ use super::dispatch::{self, About, Context, INDEX, Outcome};
 use super::replace::replace;
 use crate::acl::{self, Acl, Change, Denied, User, Where};
 use crate::catalogue::{CATEGORIES, Numbered};
-use crate::config::{FileError, ServerOptions, UserLine};
+use crate::config::{ConfigLine, FileError, ServerOptions};
 use crate::files::reason;
 use crate::levels::WARNING;
 
@@ -384,7 +384,7 @@ impl Server {
     }
 
     /// Adopts lines of users of a configuration that was read again, and removes users.
-    pub fn set_users(&self, lines: &[UserLine], removed: &[&[u8]]) -> Result<(), String> {
+    pub fn set_users(&self, lines: &[ConfigLine], removed: &[&[u8]]) -> Result<(), String> {
         let acl = &self.store.0.acl;
         let mut changes = acl.remove(removed);
         let set = acl.set_lines(lines);

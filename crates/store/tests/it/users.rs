@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluicegate_store::config::{ServerOptions, UserLine};
+use sluicegate_store::config::{ConfigLine, ServerOptions};
 use sluicegate_store::server::{Server, check_users};
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer, wait_for};
@@ -683,9 +683,9 @@ fn aclfile_is_loaded_and_saved() {
     );
 }
 
-fn line(number: usize, words: &str) -> UserLine {
+fn line(number: usize, words: &str) -> ConfigLine {
     let words: Vec<Vec<u8>> = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-    UserLine { number, text: words.join(&b' '), words }
+    ConfigLine { number, text: words.join(&b' '), words }
 }
 
 #[test]

@@ -5,9 +5,8 @@
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
-use sluicegate_transport::BufferPool;
+use sluicegate_transport::{BufferPool, clock};
 use sluicegate_wire::http::Message;
 
 use super::{Exchange, Step};
@@ -95,7 +94,7 @@ impl Exchange<'_> {
         let step = self.up.poll_scripted(cx, &mut self.front, &mut sink, &mut self.stream, &mut moved);
         self.stream.count(moved.body, 0);
         if moved.body > 0 {
-            self.client_active = Instant::now();
+            self.client_active = clock::now();
         }
         if let (Some(_), Some(io)) = (room, &mut self.stream.cx.lua.applet) {
             io.input().append(&mut sink.data);

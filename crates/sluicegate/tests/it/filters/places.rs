@@ -2,11 +2,11 @@
 //! with this program.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 use sluicegate_testkit::{Client, Listening, wait_for};
 
-use super::scripts::beside;
+use super::scripts::{beside, serve};
 
 /// Keeps the events of each stream; `/said` returns them. The second argument says what the filter does.
 const SCRIPT: &str = r#"
@@ -95,15 +95,7 @@ end)
 
 /// A server of tunnels that send back what they get, of responses for a cache, and of an invalid one.
 fn server() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // A client that leaves early gets no answer.
-            std::thread::spawn(move || _ = answer(&stream));
-        }
-    });
-    address
+    serve(answer)
 }
 
 fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
@@ -214,7 +206,7 @@ fn normal(bytes: &[u8]) -> String {
     format!("{}\n\n{joined}{rest}", lines.join("\n"))
 }
 
-/// What is sent, each on a connection of its own.
+/// Requests, each on its own connection.
 const REQUESTS: &[&str] = &[
     "GET /cache HTTP/1.1\r\nHost: h\r\n\r\n",
     "GET /cache HTTP/1.1\r\nHost: h\r\n\r\n",

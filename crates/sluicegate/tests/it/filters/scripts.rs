@@ -131,11 +131,18 @@ end)
 
 /// A server that answers with what it has received, and closes the connection.
 fn echo() -> String {
+    serve(answer)
+}
+
+/// Starts a server that answers each connection on a thread of its own.
+pub(super) fn serve(answer: fn(&TcpStream) -> std::io::Result<()>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     std::thread::spawn(move || {
-        // A client that leaves early gets no answer.
-        listener.incoming().flatten().for_each(|stream| _ = answer(&stream));
+        for stream in listener.incoming().flatten() {
+            // A client that leaves early gets no answer.
+            std::thread::spawn(move || _ = answer(&stream));
+        }
     });
     address
 }

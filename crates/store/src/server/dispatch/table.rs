@@ -88,8 +88,8 @@ impl Commands {
 
     /// Returns the commands without subcommands, apart from those that `rename-command` has taken away.
     pub fn top(&self) -> Vec<&Row> {
-        let spoken = self.catalogue.spoken();
-        self.rows[..self.top].iter().zip(0..).filter(|(_, number)| spoken.has(*number)).map(|(row, _)| row).collect()
+        let rows = self.rows[..self.top].iter().zip(0..);
+        rows.filter(|(_, number)| self.catalogue.is_spoken(*number)).map(|(row, _)| row).collect()
     }
 
     #[inline]
