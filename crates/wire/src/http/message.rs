@@ -10,9 +10,13 @@
 
 use std::ops::Range;
 
-/// Bytes and fields of a usual head.
+/// Bytes and fields of a usual request's head.
 const ARENA_USUAL: usize = 1024;
 const ENTRIES_USUAL: usize = 16;
+
+/// Bytes and fields of a usual response made here: a redirect, an error. A message keeps its memory for the next exchange.
+const ARENA_RESPONSE: usize = 256;
+const ENTRIES_RESPONSE: usize = 6;
 
 /// HTTP version of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -208,11 +212,15 @@ impl Message {
         self.arena.capacity()
     }
 
-    /// Allocates memory for a usual head, if there is none yet that can be reused.
+    /// Allocates memory for the usual head of a request, if there is none yet that can be reused.
     pub(crate) fn reserve(&mut self) {
+        self.reserve_for(ARENA_USUAL, ENTRIES_USUAL);
+    }
+
+    fn reserve_for(&mut self, bytes: usize, entries: usize) {
         if self.arena.capacity() == 0 {
-            self.arena.reserve(ARENA_USUAL);
-            self.entries.reserve(ENTRIES_USUAL);
+            self.arena.reserve(bytes);
+            self.entries.reserve(entries);
         }
     }
 
@@ -228,7 +236,7 @@ impl Message {
 
     /// Makes this a response. `status` is 100–999.
     pub fn set_response(&mut self, version: Version, status: u16, reason: &[u8]) {
-        self.reserve();
+        self.reserve_for(ARENA_RESPONSE, ENTRIES_RESPONSE);
         self.first = Span::default();
         self.second = self.store(reason);
         self.version = version;
