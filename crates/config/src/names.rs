@@ -1,9 +1,9 @@
 //! Resolution of host names in addresses that the typed configuration holds as numbers.
 //!
-//! HAProxy resolves the names of `bind`, `source`, `usesrc`, `addr`, `agent-addr`, `nameserver` and of a check's
+//! HAProxy resolves the names of `bind`, `source`, `usesrc`, `addr`, `agent-addr`, `nameserver`, `log` and of a check's
 //! `connect addr` while it reads the file, once, with the system's resolver. So does this module, through
 //! [`Files`]: the model then holds addresses only, a test needs no network, and a process that takes a
-//! configuration over uses the addresses that its sender found. Names of servers and of log targets are not resolved
+//! configuration over uses the addresses that its sender found. Names of servers are not resolved
 //! here: they are kept as names and have their own rules (`init-addr`, `resolvers`).
 
 use std::borrow::Cow;
@@ -40,10 +40,7 @@ fn one<'a>(text: &'a str, files: &dyn Files) -> Result<Cow<'a, str>, String> {
     if !is_name(host) {
         return Ok(text.into());
     }
-    let found = files.resolve(host).map_err(|error| format!("could not resolve address '{host}': {error}"))?;
-    let Some(address) = found.into_iter().find(family) else {
-        return Err(format!("could not resolve address '{host}': it has no address of this family"));
-    };
+    let address = first(host, family, files)?;
     let at = if prefix.is_empty() { "" } else { "@" };
     Ok(match (address, port) {
         (IpAddr::V4(address), None) => format!("{prefix}{at}{address}"),
@@ -52,6 +49,20 @@ fn one<'a>(text: &'a str, files: &dyn Files) -> Result<Cow<'a, str>, String> {
         (IpAddr::V6(address), Some(port)) => format!("{prefix}{at}[{address}]:{port}"),
     }
     .into())
+}
+
+fn first(host: &str, family: fn(&IpAddr) -> bool, files: &dyn Files) -> Result<IpAddr, String> {
+    let found = files.resolve(host).map_err(|error| format!("could not resolve address '{host}': {error}"))?;
+    let address = found.into_iter().find(family);
+    address.ok_or_else(|| format!("could not resolve address '{host}': it has no address of this family"))
+}
+
+/// Returns the first address of a host's name in the family of a prefix, as [`numeric`] does; of an address itself.
+pub(crate) fn host(prefix: &str, host: &str, files: &dyn Files) -> Result<IpAddr, String> {
+    match host.parse() {
+        Ok(address) => Ok(address),
+        Err(_) => first(host, allowed(prefix).unwrap_or(|_| true), files),
+    }
 }
 
 /// Returns whether a host is a name, and not an address or the beginning of one.

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use crate::Files;
 use crate::address;
 use crate::diagnostic::Diagnostics;
 use crate::limits;
 use crate::model::{LogAddress, LogLevel, LogSample, LogTarget, LogWire, ServerAddress, ServerPort};
+use crate::names;
 use crate::section::table;
 use crate::suggest;
 use crate::unit;
@@ -51,8 +53,8 @@ pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Reads `log TARGET …`; `log global` is the caller's.
-pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTarget> {
-    let to = to(line, diagnostics)?;
+pub(crate) fn target(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<LogTarget> {
+    let to = to(line, files, diagnostics)?;
     let mut target = LogTarget { format: LogWire::default(), max_len: 1024, at: line.at(0), ..LogTarget::raw(to) };
     let mut next = 2;
     loop {
@@ -160,7 +162,7 @@ fn named(line: &Line, index: usize, names: &[&str], what: &str, diagnostics: &mu
     None
 }
 
-fn to(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
+fn to(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     let text = &*address::with_kind(line.address(1));
     let fail = |diagnostics: &mut Diagnostics, message: String| {
         diagnostics
@@ -185,12 +187,12 @@ fn to(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     if let Some(path) = ["unix@", "uxdg@"].iter().find_map(|prefix| text.strip_prefix(prefix)) {
         return Some(LogAddress::Unix(PathBuf::from(path)));
     }
-    let plain = match text.split_once('@') {
-        None => text,
-        Some(("ip" | "ipv4" | "ipv6" | "udp" | "udp4" | "udp6", rest)) => rest,
+    let (prefix, plain) = match text.split_once('@') {
+        None => ("", text),
+        Some((prefix @ ("ip" | "ipv4" | "ipv6" | "udp" | "udp4" | "udp6"), rest)) => (prefix, rest),
         Some(("ring", name)) => return Some(LogAddress::Ring(name.into())),
         Some(("backend", name)) => return Some(LogAddress::Backend(name.into())),
-        Some(("tcp" | "tcp4" | "tcp6" | "uxst", _)) => return stream(text, line, diagnostics),
+        Some(("tcp" | "tcp4" | "tcp6" | "uxst", _)) => return stream(text, line, files, diagnostics),
         Some((family, _)) => return fail(diagnostics, format!("unknown address family '{family}@'")),
     };
     let Some((host, port)) = host_and_port(plain) else {
@@ -213,16 +215,23 @@ fn to(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
         diagnostics.error(line.at(1), format!("invalid log address '{text}'")).did_you_mean(near);
         return None;
     }
-    Some(LogAddress::Udp(host.to_owned(), port))
+    match names::host(prefix, host, files) {
+        Ok(address) => Some(LogAddress::Udp(address.to_string(), port)),
+        Err(message) => fail(diagnostics, format!("invalid log address '{text}': {message}")),
+    }
 }
 
 /// Reads the address of a target that is reached by a stream.
-fn stream(text: &str, line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
-    let address = match address::server(text) {
-        Ok(ServerAddress::Inet(ip, ServerPort::Offset(_))) => ServerAddress::Inet(ip, ServerPort::Fixed(SYSLOG_PORT)),
-        Ok(ServerAddress::Name(name, ServerPort::Offset(_))) => {
-            ServerAddress::Name(name, ServerPort::Fixed(SYSLOG_PORT))
+fn stream(text: &str, line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
+    let text = match names::numeric(text, files) {
+        Ok(text) => text,
+        Err(message) => {
+            diagnostics.error(line.at(1), format!("invalid log address '{text}': {message}"));
+            return None;
         }
+    };
+    let address = match address::server(&text) {
+        Ok(ServerAddress::Inet(ip, ServerPort::Offset(_))) => ServerAddress::Inet(ip, ServerPort::Fixed(SYSLOG_PORT)),
         Ok(address) => address,
         Err(problem) => {
             diagnostics.error(line.at(1), format!("invalid log address '{text}': {}", problem.message));

@@ -154,10 +154,9 @@ fn wait(server: &ServerRun) {
     });
 }
 
-/// Returns the servers of a configuration whose names have no address, for a check. Blocks.
+/// Returns the servers of a configuration, of rings too, whose names have no address, for a check. Blocks.
 pub fn unresolvable(config: &Config) -> Vec<ResolveError> {
-    let servers = config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
-    servers.filter_map(|(proxy, server)| address(proxy, server, None, &HashMap::new()).err()).collect()
+    addresses(config).1
 }
 
 /// The result of resolving a server's name.

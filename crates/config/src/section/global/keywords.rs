@@ -230,7 +230,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "TARGET [len N] [format F] [sample RANGES:SIZE] FACILITY [LEVEL [MIN]]",
         "The target of proxies with 'log global'.",
         |r, line| {
-            if let Some(target) = log::target(line, r.diagnostics) {
+            if let Some(target) = log::target(line, r.files, r.diagnostics) {
                 r.reader.global.log.push(target);
             }
         },

@@ -125,7 +125,7 @@ impl AppReader<'_, '_> {
     fn log(&mut self, line: &Line) {
         if line.text(1) == "global" && line.len() == 2 {
             self.app.log_global = true;
-        } else if let Some(target) = log::target(line, self.proxy.diagnostics) {
+        } else if let Some(target) = log::target(line, self.proxy.loaded.files, self.proxy.diagnostics) {
             self.app.log.push(target);
         }
     }

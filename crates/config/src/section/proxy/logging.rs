@@ -47,7 +47,7 @@ impl ProxyReader<'_> {
                 let message = format!("'log global' cannot handle unexpected argument '{}'", line.text(2));
                 self.diagnostics.error(line.at(2), message);
             }
-        } else if let Some(target) = log::target(line, self.diagnostics) {
+        } else if let Some(target) = log::target(line, self.loaded.files, self.diagnostics) {
             settings.proxy.log.push(target);
         }
     }

@@ -555,7 +555,7 @@ impl FileReader<'_, '_> {
             self.ends(line, 1);
         } else if line.text(1) == "global" && line.len() == 2 {
             settings.log_global = true;
-        } else if let Some(target) = log::target(line, self.proxy.diagnostics) {
+        } else if let Some(target) = log::target(line, self.proxy.loaded.files, self.proxy.diagnostics) {
             settings.log.push(target);
         }
     }

@@ -57,13 +57,19 @@ fn addresses_take_variables_without_quotes() {
 fn names_are_resolved_where_haproxy_resolves_them() {
     takes(
         &format!(
-            "global\n stats socket localhost:9444\n{HTTP}resolvers r\n nameserver n localhost:53\nlisten l\n \
+            "global\n stats socket localhost:9444\n log localhost local0\n log tcp4@localhost:514 local0\n{HTTP}\
+             resolvers r\n nameserver n localhost:53\nring r\n server s localhost:514\nlisten l\n log udp4@localhost:514 local0\n \
              bind ipv4@localhost:1\n source localhost\n option tcp-check\n tcp-check connect addr localhost port 1\n \
              server a 127.0.0.1:9101 check addr localhost port 9101 agent-check agent-port 9 agent-addr localhost\n"
         ),
         &[],
     );
-    refuses(&listen("server a 127.0.0.1:1 check addr nowhere.invalid"), "could not resolve address 'nowhere.invalid'");
+    const UNKNOWN: &str = "could not resolve address 'nowhere.invalid'";
+    refuses(&listen("server a 127.0.0.1:1 check addr nowhere.invalid"), UNKNOWN);
+    for target in ["nowhere.invalid", "udp@nowhere.invalid:514", "tcp@nowhere.invalid:514"] {
+        refuses(&listen(&format!("log {target} local0")), UNKNOWN);
+    }
+    refuses(&format!("{}ring r\n server s nowhere.invalid:514\n", listen("server a 127.0.0.1:1")), UNKNOWN);
 }
 
 #[test]
