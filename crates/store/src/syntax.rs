@@ -153,6 +153,7 @@ incrby key:k increment:i
 incrbyfloat key:k increment:d
 info [section...]
 keys pattern:p
+latency|graph event
 latency|histogram [command...]
 latency|history event
 latency|reset [event...]

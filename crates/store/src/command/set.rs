@@ -216,10 +216,16 @@ fn spop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let mut key = ctx.key(0);
         key.note_access();
         let now_ms = key.element_time();
-        let popped =
-            key.edit_existing_as(|set: &mut Set| pop(set, count.unwrap_or(1), now_ms, limits))?.unwrap_or_default();
+        let (popped, takes_all) = key
+            .edit_existing_as(|set: &mut Set| {
+                let takes_all = count.is_some_and(|count| count >= set.len());
+                (pop(set, count.unwrap_or(1), now_ms, limits), takes_all)
+            })?
+            .unwrap_or_default();
         if !popped.is_empty() {
-            if ctx.records() {
+            if ctx.records() && takes_all {
+                ctx.record_as(&[b"DEL", ctx.words[1]]);
+            } else if ctx.records() {
                 for some in popped.chunks(RECORDED_MAX) {
                     let head = [&b"SREM"[..], ctx.words[1]].into_iter();
                     let words: Vec<&[u8]> = head.chain(some.iter().map(|member| &member[..])).collect();

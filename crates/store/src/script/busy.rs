@@ -36,7 +36,22 @@ pub(crate) enum Killed {
     Other(&'static str),
 }
 
+/// Returns the error for clients blocked by this script.
+fn text_of(control: &Control) -> &'static str {
+    if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT }
+}
+
 impl Scripting {
+    /// Returns the error for what has to wait until no script runs, if one that is too old does.
+    pub(crate) fn busy(&self) -> Option<&'static str> {
+        let threshold = self.threshold()?;
+        let begun = self.running.begun();
+        begun
+            .iter()
+            .find(|control| control.section() != 0 && control.age() >= threshold)
+            .map(|control| text_of(control))
+    }
+
     /// Writes Redis's line of a script that is too old to the log, once for each call.
     fn log_slow(&self, control: &Control) {
         if !control.log_once() {
@@ -120,7 +135,6 @@ impl Inner {
         // A script without a section blocks no client.
         old.retain(|control| control.section() != 0);
         let Some(first) = old.first() else { return };
-        let text_of = |control: &Control| if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
         // These tickets wait behind a section that wants everything, which itself waits for an old script.
         self.everything.denied().into_iter().for_each(|ticket| self.refuse(ticket, text_of(first)));
         let wants_everything = self.waiting_for_everything().into_iter();

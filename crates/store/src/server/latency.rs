@@ -17,11 +17,64 @@ use super::dispatch::{self, About, Context, INDEX, Outcome, Row};
 /// Samples of an event, as in Redis.
 const SAMPLES: usize = 160;
 
+/// Columns and rows of a graph, and the characters of a row's lower, middle and upper third, as in Redis. What is below
+/// the character of its column is filled.
+const GRAPH_COLUMNS: usize = 80;
+const GRAPH_ROWS: usize = 4;
+const GRAPH_STEPS: [char; 3] = ['_', 'o', '#'];
+const GRAPH_FILL: char = '|';
+
 #[derive(Debug, Default)]
 struct Series {
     /// Unix seconds and milliseconds.
     samples: VecDeque<(u64, u64)>,
     longest_ms: u64,
+}
+
+impl Series {
+    /// Returns the samples as text: columns of characters, with their ages below them, read from top to bottom.
+    fn graph(&self, event: &str, now_s: u64) -> String {
+        let times = || self.samples.iter().map(|sample| sample.1);
+        let (low, high) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
+        let mut text = format!("{event} - high {high} ms, low {low} ms (all time high {} ms)\n", self.longest_ms);
+        text.extend(std::iter::repeat_n('-', GRAPH_COLUMNS));
+        text.push('\n');
+        let steps = (GRAPH_STEPS.len() * GRAPH_ROWS) as u64;
+        let samples: Vec<&(u64, u64)> = self.samples.iter().collect();
+        for (number, part) in samples.chunks(GRAPH_COLUMNS).enumerate() {
+            if number > 0 {
+                text.push('\n');
+            }
+            for row in (0..GRAPH_ROWS).rev() {
+                text.extend(part.iter().map(|(_, spent_ms)| {
+                    let step = ((spent_ms - low) * steps / (high - low).max(1)).min(steps - 1) as usize;
+                    match step.checked_sub(row * GRAPH_STEPS.len()) {
+                        None => ' ',
+                        Some(above) => GRAPH_STEPS.get(above).copied().unwrap_or(GRAPH_FILL),
+                    }
+                }));
+                text.push('\n');
+            }
+            let ages: Vec<String> = part.iter().map(|(at_s, _)| age(now_s.saturating_sub(*at_s))).collect();
+            text.extend(std::iter::repeat_n(' ', part.len()));
+            text.push('\n');
+            for line in 0..ages.iter().map(String::len).max().unwrap_or_default() {
+                text.extend(ages.iter().map(|age| age.as_bytes().get(line).map_or(' ', |&byte| char::from(byte))));
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+/// Returns a number of seconds in the largest unit of which it is at least one.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
 }
 
 /// Events of a server, by name.
@@ -31,7 +84,7 @@ pub(super) struct Latency(Mutex<BTreeMap<&'static str, Series>>);
 impl Latency {
     /// Keeps an event.
     pub fn add(&self, event: &'static str, spent_ms: u64) {
-        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now_s = now_s();
         let mut all = self.0.lock();
         let series = all.entry(event).or_default();
         series.longest_ms = series.longest_ms.max(spent_ms);
@@ -45,6 +98,11 @@ impl Latency {
             }
         }
     }
+}
+
+/// Returns the time in Unix seconds.
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// `LATENCY LATEST`.
@@ -73,6 +131,16 @@ pub(super) fn history(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
         out.array(2);
         out.integer(at_s as i64);
         out.integer(spent_ms as i64);
+    }
+    Outcome::Done
+}
+
+/// `LATENCY GRAPH event`.
+pub(super) fn graph(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let all = context.worker.server.latency.0.lock();
+    match all.iter().find(|(event, _)| event.as_bytes() == args[2]) {
+        Some((event, series)) => out.verbatim(*b"txt", series.graph(event, now_s()).as_bytes()),
+        None => out.error(&format!("ERR No samples available for event '{}'", String::from_utf8_lossy(args[2]))),
     }
     Outcome::Done
 }
@@ -171,6 +239,9 @@ pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Out
 mod tests {
     use std::time::{Duration, Instant};
 
+    use sluicegate_testkit::{Client, RedisServer};
+
+    use super::{Series, now_s};
     use crate::config::ServerOptions;
     use crate::server::Server;
     use crate::{Store, StoreOptions};
@@ -190,5 +261,50 @@ mod tests {
         let all = server.latency.0.lock();
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), ["aof-write", "save-cut"]);
         assert!(all["aof-write"].longest_ms >= 50_000);
+    }
+
+    #[test]
+    fn graphs_are_those_of_redis() {
+        let redis = RedisServer::start(&["--latency-monitor-threshold", "1", "--enable-debug-command", "yes"]);
+        let mut client = Client::connect(&redis.address());
+        // One sample a second.
+        for seconds in ["0.011", "0.3", "0.002", "0.15"] {
+            let began_s = now_s();
+            client.ask(&["DEBUG", "SLEEP", seconds]);
+            while now_s() == began_s {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let mut ask = |words: &[&str]| client.ask(words);
+        let numbers = |reply: String| -> Vec<u64> {
+            reply.split("\r\n").filter_map(|line| line.strip_prefix(':')?.parse().ok()).collect()
+        };
+        let longest_ms = numbers(ask(&["LATENCY", "LATEST"]))[2];
+        let samples = numbers(ask(&["LATENCY", "HISTORY", "command"]));
+        let samples = samples.chunks(2).map(|sample| (sample[0], sample[1])).collect();
+        let series = Series { samples, longest_ms };
+        let ours = |now_s| {
+            let text = series.graph("command", now_s);
+            format!("${}\r\n{text}\r\n", text.len())
+        };
+        let before_s = now_s();
+        let theirs = ask(&["LATENCY", "GRAPH", "command"]);
+        // Its clock may be some milliseconds behind.
+        assert!((before_s - 1..=now_s()).any(|now_s| ours(now_s) == theirs), "{theirs}\n{}", ours(before_s));
+    }
+
+    #[test]
+    fn graphs_of_many_samples_go_on_below() {
+        let samples = (0..100).map(|number| (1_000_000 - 900 * number, 5 + number)).collect();
+        let text = Series { samples, longest_ms: 500 }.graph("command", 1_000_000);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "command - high 104 ms, low 5 ms (all time high 500 ms)");
+        // The first line of ages: 0 s, 15, 30 and 45 minutes, then hours.
+        assert_eq!(lines[7][..8], *"01341111");
+        assert_eq!(lines[8][..8], *"s505hhhh");
+        assert_eq!(lines[9][..8], *" mmm    ");
+        assert_eq!(lines[10], "");
+        assert_eq!(lines[14].len(), 20, "{text}");
+        assert_eq!(lines[11], "___oooooooo#########", "{text}");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
@@ -19,6 +20,9 @@ use crate::waiter::Waiter;
 /// The error of a client that waits for what a replica cannot give it. As in Redis, its connection is closed then.
 pub(super) const UNBLOCKED: &[u8] =
     b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+
+/// How often a client that waits for a change of role looks for a script that holds it up.
+const BUSY_LOOK: Duration = Duration::from_millis(100);
 
 /// Returns whether the connection is closed behind this reply.
 pub(super) fn closes(reply: &[u8]) -> bool {
@@ -222,6 +226,11 @@ pub(super) fn replicaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Rep
         }
         _ => {}
     }
+    if let Some(text) = server.store.0.scripts.busy() {
+        // The role changes at a moment at which no script runs.
+        out.error(text);
+        return Outcome::Done;
+    }
     if wanted.is_some() && before.is_none() {
         server.log(
             NOTICE,
@@ -252,11 +261,24 @@ pub(super) fn replicaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Rep
         out.ok();
         return Outcome::Done;
     }
-    let protocol = context.session.protocol;
+    let (protocol, store) = (context.session.protocol, server.store.clone());
     Outcome::Later(Box::pin(async move {
-        link.taken(number).await;
+        let busy = async {
+            loop {
+                tokio::time::sleep(BUSY_LOOK).await;
+                if let Some(text) = store.0.scripts.busy() {
+                    break text;
+                }
+            }
+        };
         let mut bytes = Vec::new();
-        ReplyWriter::new(&mut bytes, protocol).ok();
+        let mut out = ReplyWriter::new(&mut bytes, protocol);
+        tokio::select! {
+            biased;
+            () = link.taken(number) => out.ok(),
+            // The store becomes a master as soon as the script has ended.
+            text = busy => out.error(text),
+        }
         bytes
     }))
 }

@@ -399,6 +399,7 @@ const fn of_latency(row: ServerCommand) -> ServerCommand {
 
 const LATENCY: &[ServerCommand] = &[
     of_latency(row("doctor", 2, Connection(latency::doctor), ADMIN, "2.8.13", "Says in words what took long.")),
+    of_latency(row("graph", 3, Connection(latency::graph), ADMIN, "2.8.13", "Draws the samples of an event as text.")),
     of_latency(row("help", 2, Server(latency::help), ALWAYS, "2.8.13", "Lists the subcommands.")),
     of_latency(costs(
         row(

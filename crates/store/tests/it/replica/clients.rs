@@ -316,6 +316,28 @@ fn a_replica_becomes_a_master_and_keeps_its_data() {
     }
 }
 
+/// A script that does not end holds up the change of role, and the client that wants it is told so.
+#[test]
+fn a_change_of_role_behind_an_endless_script_is_busy() {
+    const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
+    let replica = Replica::start();
+    let (listener, _peer) = stream(&replica);
+    let (mut client, mut scripting) = (replica.connect(), replica.connect());
+    ask(&mut client, "CONFIG SET busy-reply-threshold 50");
+    let script = "while true do redis.call('GET', KEYS[1]) end";
+    scripting.command(&["EVAL", script, "1", "k"]);
+    let runs = |client: &mut Client| ask(client, "CLIENT LIST").contains(" cmd=eval ");
+    wait_for("the script to run", || runs(&mut client).then_some(()));
+    // It may be young still, and is waited for then.
+    assert_eq!(ask(&mut client, "REPLICAOF NO ONE"), BUSY);
+    assert_eq!(ask(&mut client, "REPLICAOF 127.0.0.1 1"), BUSY);
+    let port = listener.local_addr().expect("bound").port();
+    assert_eq!(ask(&mut client, "SCRIPT KILL"), "+OK\r\n");
+    assert!(scripting.read_line().contains("Script killed by user"));
+    wait_for("a master", || (ask(&mut client, "SET a b") == "+OK\r\n").then_some(()));
+    assert_eq!(ask(&mut client, &format!("REPLICAOF 127.0.0.1 {port}")), "+OK\r\n");
+}
+
 #[test]
 fn a_replica_that_may_be_written_to_and_one_that_is_full() {
     let replica = Replica::with(ServerOptions { replica_read_only: false, ..ServerOptions::default() });
