@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sluicegate_config::model::{CookieMode, PersistenceCookie};
+use sluicegate_config::model::{CookieMode, PersistenceCookie, ProxyKind};
 
 use super::cacheable::kept;
-use super::{ask_for, is_usable};
+use super::is_usable;
 use crate::site::Site;
 use crate::stream::StreamContext;
 
@@ -83,10 +83,21 @@ pub(crate) fn request(cx: &mut StreamContext, backend: &Site) {
     log(cx, cookie);
 }
 
-/// The letters are logged of a cookie that is more than looked at.
+/// Returns whether the letters of the cookie are logged: it is more than looked at.
+fn is_logged(cookie: &PersistenceCookie) -> bool {
+    cookie.mode.is_some() || cookie.indirect
+}
+
 fn log(cx: &mut StreamContext, cookie: &PersistenceCookie) {
-    if cookie.mode.is_some() || cookie.indirect {
+    if is_logged(cookie) {
         cx.log.cookie = cx.persistence.letters;
+    }
+}
+
+/// Records for the log that the stream has come to a backend, whose cookie was not looked for yet.
+pub(crate) fn at_backend(cx: &mut StreamContext, backend: &Site) {
+    if backend.config.cookie.as_ref().is_some_and(is_logged) && backend.config.kind != ProxyKind::Frontend {
+        cx.log.cookie = (b'N', b'N');
     }
 }
 
@@ -124,7 +135,8 @@ fn one(cx: &mut StreamContext, backend: &Site, cookie: &PersistenceCookie, value
             let up = server.shared.status().is_running();
             cx.persistence.letters.0 = if up { b'V' } else { b'D' };
             if is_usable(backend, server, cx.persistence.forced) {
-                found = ask_for(index, cx);
+                cx.persistence.server = Some(index);
+                found = true;
                 break;
             }
         }

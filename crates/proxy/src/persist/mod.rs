@@ -20,7 +20,7 @@ use crate::stick::{Key, Table};
 use crate::stream::StreamContext;
 
 pub use cookie::fuzz_cookies;
-pub(crate) use cookie::{request as request_cookie, response as response_cookie};
+pub(crate) use cookie::{at_backend, request as request_cookie, response as response_cookie};
 pub use wish::Persistence;
 use wish::Store;
 

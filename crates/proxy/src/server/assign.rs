@@ -363,7 +363,8 @@ impl Assignment<'_> {
 
     /// Records that a request has a slot.
     fn begin(&self, slot: &Slot, now: Instant, log: &mut LogRecord) {
-        log.queue_done = Some(now);
+        // The pauses before further attempts count as time to connect.
+        log.queue_done.get_or_insert(now);
         if !log.server.as_ref().is_some_and(|server| Arc::ptr_eq(server, &slot.server)) {
             log.server = Some(slot.server.clone());
         }

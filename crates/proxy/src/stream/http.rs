@@ -226,6 +226,7 @@ type Step<T> = Result<T, After>;
 
 impl Exchange<'_> {
     async fn run(&mut self, frontend: &ProxyRun, proxies: &[std::sync::Arc<ProxyRun>]) -> Step<After> {
+        crate::persist::at_backend(&mut self.stream.cx, frontend);
         if !frontend.script_filters.is_empty() {
             self.begin_filters(frontend).await?;
         }
@@ -237,6 +238,7 @@ impl Exchange<'_> {
         let worker = self.stream.worker().clone();
         let chosen = rule::choose_backend(&frontend.rules, &mut self.stream.cx, worker.scripts()).await;
         let Some(ProxyId(index)) = chosen else {
+            self.note_request_done();
             return Err(self.page(503, b'S', b'C').await);
         };
         let backend = &proxies[index as usize];
@@ -250,6 +252,7 @@ impl Exchange<'_> {
         self.mode = stricter(self.mode, backend.config.options.connection);
         self.independent = backend.config.options.independent_streams;
         if backend.id != frontend.id {
+            crate::persist::at_backend(&mut self.stream.cx, backend);
             if !backend.script_filters.is_empty() {
                 self.begin_filters(backend).await?;
             }
@@ -260,6 +263,7 @@ impl Exchange<'_> {
         self.sent_method = Method::of(self.stream.cx.request.method());
         self.compress = compress::choose(&mut self.stream.cx.request, frontend, backend);
         self.balance_key(backend).await?;
+        self.note_request_done();
         if self.left {
             return Err(self.lost_client(b'R'));
         }
@@ -323,6 +327,14 @@ impl Exchange<'_> {
         Ok(())
     }
 
+    /// Records that nothing more is awaited of the request: as in HAProxy, the time for which rules have waited, for its
+    /// body or by themselves, is a part of that for the request.
+    fn note_request_done(&mut self) {
+        if let Some(done) = &mut self.stream.cx.log.request_done {
+            *done = clock::now();
+        }
+    }
+
     /// Completes a request after every rule has run.
     fn complete_request(&mut self, frontend: &ProxyRun) {
         let cx = &mut self.stream.cx;
@@ -355,6 +367,9 @@ impl Exchange<'_> {
             let seen = &mut self.stream.cx.request_content;
             let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, max_fields, seen));
             let verdict = inspect::request_content(&mut self.front, &mut self.stream, peek, content, delay).await;
+            if delay.is_some() {
+                self.client_active = clock::now();
+            }
             self.obey(verdict, Hook::TcpRequestContent).await?;
         }
         self.stream.cx.count_request(proxy);

@@ -103,7 +103,8 @@ pub(super) async fn body(
     }
 }
 
-/// Runs content rules on an HTTP request until they are decided, within the inspect delay.
+/// Runs content rules on an HTTP request until they are decided, within the inspect delay. As in HAProxy since 2.8, the end
+/// of the request does not decide those that wait for more than it has.
 pub(super) async fn request_content(
     front: &mut Front<'_>,
     stream: &mut Active,
@@ -116,7 +117,7 @@ pub(super) async fn request_content(
     let worker = stream.worker().clone();
     loop {
         front.look(peek, &mut stream.cx.request_content);
-        over |= peek.is_complete() || peek.is_malformed() || front.has_ended() || front.is_full(&worker.buffers);
+        over |= peek.is_malformed() || front.has_ended() || front.is_full(&worker.buffers);
         let verdict = run(list, Hook::TcpRequestContent, stream, over).await;
         if !matches!(verdict, Verdict::Missing) {
             return verdict;

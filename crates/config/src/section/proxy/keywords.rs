@@ -477,7 +477,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option(
         "option abortonclose",
         BACK,
-        "A request whose client has disconnected is aborted while it is queued.",
+        "A request whose client has ended its side is aborted, while it is queued, waits for a server or gets the response.",
         |r, line| r.settings.proxy.options.abortonclose = on(line),
     ),
     option(

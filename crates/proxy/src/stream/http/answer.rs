@@ -11,7 +11,8 @@ use crate::mux::FlowError;
 use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
-    /// Parses the cookies of a request that is refused before they would be needed, so that its log line has them.
+    /// Parses the cookies of a request that is refused before they would be needed, so that its log line has them, and the
+    /// server that they name.
     fn log_cookies_of_refused(&mut self) {
         let cx = &mut self.stream.cx;
         let frontend = cx.frontend.clone();
@@ -20,10 +21,16 @@ impl Exchange<'_> {
         }
         let backend = cx.backend.clone().unwrap_or(frontend);
         crate::persist::request_cookie(cx, &backend);
+        if let Some(index) = cx.persistence.server {
+            cx.log.server = Some(backend.servers[index].clone());
+        }
     }
 
     /// Sends the answer that a rule decided on.
     pub(super) async fn local(&mut self, reply: LocalReply, hook: Hook) -> After {
+        if !hook.is_response() {
+            self.note_request_done();
+        }
         let who = match reply.source {
             ReplySource::Deny if hook.is_response() => {
                 self.stream.count_refused_response();

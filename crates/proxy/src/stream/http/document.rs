@@ -30,6 +30,7 @@ pub(super) struct Sending {
 impl Exchange<'_> {
     /// Records in log and figures that a service of this process responds.
     pub(super) fn begin_service(&mut self, name: &'static str) {
+        self.note_request_done();
         let now = clock::now();
         self.client_active = now;
         let worker = self.stream.worker().clone();

@@ -129,6 +129,14 @@ impl Exchange<'_> {
             back.rest(&worker.buffers);
         }
         self.note(&up_moved, moved.body > 0, moved.written > 0);
+        // Without `option abortonclose` a client that ends its side gets the whole response.
+        let proxy = self.stream.cx.backend.as_ref().unwrap_or(&self.stream.cx.frontend);
+        if proxy.config.options.abortonclose
+            && up == Wait::Done
+            && self.front.poll_gone(cx, &worker.buffers, true).is_ready()
+        {
+            return Poll::Ready(Finish::ClientGone);
+        }
         let client = up == Wait::Source || waiting == Wait::Sink;
         let server = up == Wait::Sink || (waiting == Wait::Source && up != Wait::Source);
         let side = ready!(self.poll_timeouts(cx, client, server));

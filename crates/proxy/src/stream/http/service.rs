@@ -43,6 +43,7 @@ impl Exchange<'_> {
             return after;
         }
         let worker = self.stream.worker().clone();
+        self.note_request_done();
         let now = clock::now();
         self.client_active = now;
         let cx = &mut self.stream.cx;
