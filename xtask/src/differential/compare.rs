@@ -130,6 +130,7 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("fcall_ro", SCRIPTS),
     ("function", SCRIPTS),
     ("latency|doctor", "a report about the machine"),
+    ("latency|graph", "drawn from durations; a test compares it with redis-server's"),
     ("latency|histogram", "durations of commands"),
     ("memory|malloc-stats", "the allocator's own report"),
     ("monitor", "each line has a time and a port; has its own tests"),
