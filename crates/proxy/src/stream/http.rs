@@ -198,7 +198,7 @@ struct Exchange<'a> {
     client_timeout: Option<Duration>,
     server_timeout: Option<Duration>,
     up: Flow,
-    /// The same of [`Flow`] for a response of this process.
+    /// The rest of the announced length, as in [`Flow`], of a response of this process.
     announced: Option<Announced>,
     /// The framing of the request as it is sent, once its filters are made.
     sent_framing: Option<Framing>,

@@ -44,12 +44,15 @@ fn text_of(control: &Control) -> &'static str {
 impl Scripting {
     /// Returns the error for what has to wait until no script runs, if one that is too old does.
     pub(crate) fn busy(&self) -> Option<&'static str> {
-        let threshold = self.threshold()?;
-        let begun = self.running.begun();
+        let old = self.older_than(self.threshold()?);
+        old.iter().find(|control| control.section() != 0).map(|control| text_of(control))
+    }
+
+    /// Returns the scripts and functions that have run for at least this time.
+    fn older_than(&self, threshold: Duration) -> Vec<Arc<Control>> {
+        let mut begun = self.running.begun();
+        begun.retain(|control| control.age() >= threshold);
         begun
-            .iter()
-            .find(|control| control.section() != 0 && control.age() >= threshold)
-            .map(|control| text_of(control))
     }
 
     /// Writes Redis's line of a script that is too old to the log, once for each call.
@@ -76,9 +79,7 @@ impl Scripting {
 
     /// Ends every script, or every function, that is too old and has not written.
     pub(crate) fn kill_old(&self, are_functions: bool) -> Killed {
-        let threshold = self.threshold().unwrap_or_default();
-        let old: Vec<Arc<Control>> =
-            self.running.begun().into_iter().filter(|control| control.age() >= threshold).collect();
+        let old = self.older_than(self.threshold().unwrap_or_default());
         if old.is_empty() {
             return Killed::None;
         }
@@ -129,8 +130,7 @@ impl Inner {
     pub(crate) fn tick_scripts(&self) {
         self.scripts.threads.tick();
         let Some(threshold) = self.scripts.threshold() else { return };
-        let mut old = self.scripts.running.begun();
-        old.retain(|control| control.age() >= threshold);
+        let mut old = self.scripts.older_than(threshold);
         old.iter().for_each(|control| self.scripts.log_slow(control));
         // A script without a section blocks no client.
         old.retain(|control| control.section() != 0);

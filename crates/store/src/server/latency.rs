@@ -100,6 +100,11 @@ impl Latency {
     }
 }
 
+/// Returns an event by the name in a command, with its samples.
+fn named<'a>(all: &'a BTreeMap<&'static str, Series>, event: &[u8]) -> Option<(&'static str, &'a Series)> {
+    all.get_key_value(std::str::from_utf8(event).ok()?).map(|(event, series)| (*event, series))
+}
+
 /// Returns the time in Unix seconds.
 fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
@@ -123,8 +128,7 @@ pub(super) fn latest(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrit
 /// `LATENCY HISTORY event`.
 pub(super) fn history(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let all = context.worker.server.latency.0.lock();
-    let series = all.iter().find(|(event, _)| event.as_bytes() == args[2]).map(|(_, series)| series);
-    let samples = series.map(|series| series.samples.clone()).unwrap_or_default();
+    let samples = named(&all, args[2]).map(|(_, series)| series.samples.clone()).unwrap_or_default();
     drop(all);
     out.array(samples.len());
     for (at_s, spent_ms) in samples {
@@ -138,7 +142,7 @@ pub(super) fn history(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
 /// `LATENCY GRAPH event`.
 pub(super) fn graph(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let all = context.worker.server.latency.0.lock();
-    match all.iter().find(|(event, _)| event.as_bytes() == args[2]) {
+    match named(&all, args[2]) {
         Some((event, series)) => out.verbatim(*b"txt", series.graph(event, now_s()).as_bytes()),
         None => out.error(&format!("ERR No samples available for event '{}'", String::from_utf8_lossy(args[2]))),
     }

@@ -95,6 +95,12 @@ impl Exchange<'_> {
         self.version != Version::Http2 && matches!(self.head.body, Framing::Length(1..) | Framing::Chunked)
     }
 
+    /// Returns whether a client that ends its side aborts its request (`option abortonclose`).
+    pub(super) fn aborts_on_close(&self) -> bool {
+        let cx = &self.stream.cx;
+        cx.backend.as_ref().unwrap_or(&cx.frontend).config.options.abortonclose
+    }
+
     /// Moves both bodies as far as possible.
     pub(super) fn poll_bodies(&mut self, cx: &mut Context<'_>, back: &mut Back, down: &mut Flow) -> Poll<Finish> {
         if let Some(killer) = self.stream.killed() {
@@ -130,11 +136,7 @@ impl Exchange<'_> {
         }
         self.note(&up_moved, moved.body > 0, moved.written > 0);
         // Without `option abortonclose` a client that ends its side gets the whole response.
-        let proxy = self.stream.cx.backend.as_ref().unwrap_or(&self.stream.cx.frontend);
-        if proxy.config.options.abortonclose
-            && up == Wait::Done
-            && self.front.poll_gone(cx, &worker.buffers, true).is_ready()
-        {
+        if up == Wait::Done && self.aborts_on_close() && self.front.poll_gone(cx, &worker.buffers, true).is_ready() {
             return Poll::Ready(Finish::ClientGone);
         }
         let client = up == Wait::Source || waiting == Wait::Sink;

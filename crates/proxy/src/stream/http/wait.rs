@@ -167,8 +167,7 @@ impl Exchange<'_> {
         }
         coming.back.rest(&worker.buffers);
         self.note(&up, self.stream.cx.response_content.data.len() > known, false);
-        let proxy = self.stream.cx.backend.as_ref().unwrap_or(&self.stream.cx.frontend);
-        let abort_on_close = proxy.config.options.abortonclose;
+        let abort_on_close = self.aborts_on_close();
         if waiting == Wait::Done && self.front.poll_gone(cx, &worker.buffers, abort_on_close).is_ready() {
             return Poll::Ready(Came::ClientGone);
         }

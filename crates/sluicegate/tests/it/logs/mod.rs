@@ -52,6 +52,14 @@ fn theirs(text: &str, start: Starter) -> Runner {
     Runner { place, front, _kept: Box::new((haproxy, directory)) }
 }
 
+/// HAProxy of this version with a configuration, or our program.
+fn run(start: Option<Starter>, text: &str) -> Runner {
+    match start {
+        None => ours(text),
+        Some(start) => theirs(text, start),
+    }
+}
+
 /// A socket that gets the messages of one target.
 struct Target(UdpSocket);
 
@@ -107,7 +115,7 @@ fn exactly(from: &mut impl Read, count: usize) -> String {
     String::from_utf8(bytes).expect("text")
 }
 
-/// The pauses before further attempts to connect are a part of `Tc`, and no time in a queue.
+/// `Tc` includes the pauses before further attempts to connect, `Tw` does not.
 #[test]
 fn attempts_to_connect_are_no_time_in_a_queue() {
     let gone = free_port();
@@ -119,10 +127,7 @@ fn attempts_to_connect_are_no_time_in_a_queue() {
              server s 127.0.0.1:{gone}\n",
             target.address()
         );
-        let runner = match start {
-            None => ours(&text),
-            Some(start) => theirs(&text, start),
-        };
+        let runner = run(start, &text);
         assert_eq!(Client::connect(&runner.front.address()).get("/").status, 503);
         let line = target.receive();
         let words: Vec<i64> = line.split_whitespace().map(|word| word.parse().expect("a number")).collect();
@@ -145,10 +150,7 @@ fn abortonclose_holds_during_the_response() {
             target.address(),
             origin.address()
         );
-        let runner = match start {
-            None => ours(&text),
-            Some(start) => theirs(&text, start),
-        };
+        let runner = run(start, &text);
         let mut client = Client::connect(&runner.front.address());
         client.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n");
         let mut server = origin.accept();
@@ -165,8 +167,8 @@ fn abortonclose_holds_during_the_response() {
     assert!(lines[0].starts_with("200 ") && lines[0].ends_with(" CD"), "{lines:?}");
 }
 
-/// What rules wait for before a request is passed on is a part of `TR`, whether they wait for its body or by themselves;
-/// since HAProxy 2.8 content rules wait for the whole inspect delay.
+/// `TR` includes the waits of rules: for the request's body, for a script, and for the inspect delay, which content rules
+/// use up since HAProxy 2.8 even if the request is complete.
 #[test]
 fn waits_of_rules_are_a_part_of_the_time_for_the_request() {
     const WAITS: [&str; 3] = ["/lua", "/body", "/content"];
@@ -185,10 +187,7 @@ fn waits_of_rules_are_a_part_of_the_time_for_the_request() {
             script.display(),
             free_port()
         );
-        let runner = match start {
-            None => ours(&text),
-            Some(start) => theirs(&text, start),
-        };
+        let runner = run(start, &text);
         WAITS.map(|path| {
             let mut client = Client::connect(&runner.front.address());
             client.send(format!("POST {path} HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\n"));
