@@ -50,17 +50,15 @@ pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writ
             if writer.is_stopped {
                 return;
             }
-            let (synced, written) = (writer.synced, writer.written);
+            let written = writer.written;
             writer.cycle(appender, parts);
-            // Whoever waited for this sync may send as much again, behind what has come meanwhile.
-            let expected = appender.record().last() + (writer.synced - synced);
             let pause = match (fsync, writer.is_behind()) {
                 // Until a failed write is tried again.
                 _ if writer.failed_at.is_some() => Some(SECOND),
                 (Fsync::EverySecond, true) => Some(SECOND.saturating_sub(writer.synced_at.elapsed())),
                 _ => None,
             };
-            (pause, writer.failed_at.is_some(), writer.written != written, expected)
+            (pause, writer.failed_at.is_some(), writer.written != written, writer.expected)
         };
         // While changes keep coming that nobody waits for, it sleeps once a time, and nobody has to wake it.
         if has_failed || !has_written || fsync == Fsync::Always {
@@ -114,6 +112,8 @@ pub(super) struct Writer {
     appended: u64,
     written: u64,
     synced: u64,
+    /// The number of the last unit that is expected soon after the last sync.
+    expected: u64,
     /// When the file was synced last, or the last attempt failed.
     synced_at: Instant,
     failed_at: Option<Instant>,
@@ -138,6 +138,7 @@ impl Writer {
             appended: before,
             written: before,
             synced: before,
+            expected: 0,
             synced_at: Instant::now(),
             failed_at: None,
             must_settle: false,
@@ -233,6 +234,8 @@ impl Writer {
         self.synced_at = Instant::now();
         let written = self.written;
         log.sync()?;
+        // Whoever waits for this sync may send as much again, behind what has come meanwhile. Nobody has been told of it yet.
+        self.expected = self.outlets.record().last() + (written - self.synced);
         self.synced = written;
         Ok(())
     }

@@ -9,6 +9,9 @@
 //! A worker with a single connection sends immediately, and so does a turn with many bytes. Replies wait for at most
 //! [`WAIT_MAX`] while other turns begin. Order is kept: an immediate send first sends the waiting data.
 //!
+//! Replies that wait for the disk are sent as far as what they follow is on it: those of turns that ran while the disk was
+//! written wait for the next time, and keep nobody waiting.
+//!
 //! Data that a socket does not accept stays with its [`Exit`], and the connection, which is woken, sends it before it
 //! reads anything more.
 
@@ -120,8 +123,8 @@ pub(super) struct Batch {
     turns: RefCell<Turns>,
     /// The start of the first turn whose replies are in the batch.
     since: Cell<Option<Instant>>,
-    /// The number of the last change that the replies may follow, if they wait until it is on the disk.
-    number: Cell<u64>,
+    /// The number of turns at the last look.
+    looked: Cell<usize>,
     /// The waker of the task that sends the batch.
     sender: RefCell<Option<Waker>>,
 }
@@ -129,8 +132,19 @@ pub(super) struct Batch {
 #[derive(Default)]
 struct Turns {
     bytes: Vec<u8>,
-    /// The connection of each turn, with the end of its bytes, and whether it has called commands that may write.
-    exits: Vec<(Rc<Exit>, usize, bool)>,
+    all: Vec<Turn>,
+}
+
+/// The replies of a turn.
+struct Turn {
+    exit: Rc<Exit>,
+    /// The end of its bytes.
+    end: usize,
+    /// The number of the last change that the replies may follow, if they wait until it is on the disk. It never falls from
+    /// one turn to the next.
+    number: u64,
+    /// Whether it has called commands that may write.
+    has_written: bool,
 }
 
 impl Batch {
@@ -148,8 +162,8 @@ impl Batch {
         }
         turns.bytes.extend_from_slice(bytes);
         let end = turns.bytes.len();
-        turns.exits.push((exit.clone(), end, has_written));
-        self.number.set(number.unwrap_or(0).max(self.number.get()));
+        let number = turns.last_number().max(number.unwrap_or(0));
+        turns.all.push(Turn { exit: exit.clone(), end, number, has_written });
         exit.state.set(State::Waiting);
         if self.since.get().is_none() {
             self.since.set(Some(now));
@@ -171,31 +185,72 @@ impl Batch {
         self.since.get().is_some_and(|since| now.saturating_duration_since(since) > WAIT_MAX)
     }
 
-    /// Returns the number of the last change that the replies may follow; [`None`] if there are no replies.
-    pub fn number(&self) -> Option<u64> {
-        self.since.get().map(|_| self.number.get())
+    /// Returns the numbers of the last change that the first replies may follow, and all; [`None`] if there are no replies.
+    pub fn numbers(&self) -> Option<(u64, u64)> {
+        let turns = self.turns.borrow();
+        turns.all.first().map(|first| (first.number, turns.last_number()))
     }
 
-    /// Sends everything; if what the replies follow is not on the disk, and will not be, clients that may have written it
-    /// are disconnected instead.
-    pub fn send(&self, counters: &WorkerCounters, is_durable: bool) {
-        if self.since.take().is_none() {
+    /// Returns whether there are more turns than at the last look.
+    pub fn has_grown(&self) -> bool {
+        let turns = self.turns.borrow().all.len();
+        self.looked.replace(turns) < turns
+    }
+
+    /// Sends the replies of the turns that follow no change behind this number.
+    pub fn send(&self, counters: &WorkerCounters, durable: u64) {
+        self.take(durable, |exit, bytes, _| exit.send(bytes, counters));
+    }
+
+    /// Sends everything, although what the replies follow is not on the disk and may never be: clients that may have written
+    /// it are disconnected instead.
+    pub fn fail(&self, counters: &WorkerCounters) {
+        self.take(u64::MAX, |exit, bytes, has_written| match has_written {
+            true => exit.leave(),
+            false => exit.send(bytes, counters),
+        });
+    }
+
+    /// Takes the turns that follow no change behind this number out, and calls `end` with each: its bytes, and whether it may
+    /// have written.
+    fn take(&self, durable: u64, end: impl Fn(&Exit, &[u8], bool)) {
+        if self.since.get().is_none() {
             return;
         }
-        self.number.set(0);
         // Taken out of the cell first, because waking and closing run code outside this module, which may use the
         // batch.
-        let mut turns = self.turns.take();
-        let mut start = 0;
-        for (exit, end, has_written) in turns.exits.drain(..) {
-            match is_durable || !has_written {
-                true => exit.send(&turns.bytes[start..end], counters),
-                false => exit.leave(),
-            }
-            start = end;
+        let mut taken = self.turns.take();
+        let count = taken.all.partition_point(|turn| turn.number <= durable);
+        self.looked.set(self.looked.get().saturating_sub(count));
+        if count < taken.all.len() {
+            self.turns.replace(taken.split_off(count));
+        } else {
+            self.since.set(None);
         }
-        turns.bytes.clear();
-        self.turns.replace(turns);
+        let mut start = 0;
+        for turn in taken.all.drain(..) {
+            end(&turn.exit, &taken.bytes[start..turn.end], turn.has_written);
+            start = turn.end;
+        }
+        taken.bytes.clear();
+        let mut turns = self.turns.borrow_mut();
+        if turns.all.is_empty() {
+            *turns = taken;
+        }
+    }
+}
+
+impl Turns {
+    fn last_number(&self) -> u64 {
+        self.all.last().map_or(0, |turn| turn.number)
+    }
+
+    /// Splits off the turns behind so many.
+    fn split_off(&mut self, count: usize) -> Turns {
+        let start = count.checked_sub(1).map_or(0, |last| self.all[last].end);
+        let mut all = self.all.split_off(count);
+        all.iter_mut().for_each(|turn| turn.end -= start);
+        Turns { bytes: self.bytes.split_off(start), all }
     }
 }
 
@@ -283,6 +338,49 @@ mod tests {
         });
     }
 
+    /// Replies to what is on the disk do not wait for what came later; where the disk fails, whoever may have written is
+    /// disconnected.
+    #[test]
+    fn replies_are_sent_as_far_as_the_disk_is() {
+        on_worker(async |worker, listener| {
+            worker.batch.set_sender(Waker::noop());
+            let mut clients = Vec::new();
+            for _ in 0..4 {
+                clients.push(connect(&worker, &listener).await);
+            }
+            let turns = [(5, true), (5, false), (6, true), (7, false)];
+            for (index, (number, has_written)) in turns.into_iter().enumerate() {
+                clients[index].write_all(format!("ECHO {index}\r\n").as_bytes()).await.expect("sent");
+                until_run(&worker, index as u64 + 1).await;
+                {
+                    let turn = &mut worker.batch.turns.borrow_mut().all[index];
+                    (turn.number, turn.has_written) = (number, has_written);
+                }
+                assert!(worker.batch.has_grown() && !worker.batch.has_grown());
+            }
+            let counters = &worker.counters;
+            worker.batch.send(counters, 4);
+            assert_eq!((counters.writes.get(), worker.batch.numbers()), (0, Some((5, 7))));
+            worker.batch.send(counters, 5);
+            assert_eq!((counters.writes.get(), worker.batch.numbers()), (2, Some((6, 7))));
+            assert!(!worker.batch.has_grown());
+            clients[0].write_all(b"ECHO 4\r\n").await.expect("sent");
+            until_run(&worker, 5).await;
+            // It follows what the one before has seen.
+            assert_eq!(worker.batch.turns.borrow().all.last().map(|turn| turn.number), Some(7));
+            assert!(worker.batch.has_grown());
+            worker.batch.fail(counters);
+            assert_eq!((counters.writes.get(), worker.batch.numbers()), (4, None));
+            let expected = ["$1\r\n0\r\n$1\r\n4\r\n", "$1\r\n1\r\n", "", "$1\r\n3\r\n"];
+            for (client, expected) in clients.iter_mut().zip(expected) {
+                client.shutdown().await.expect("shut down");
+                let mut all = String::new();
+                client.read_to_string(&mut all).await.expect("closed");
+                assert_eq!(all, expected);
+            }
+        });
+    }
+
     #[test]
     fn who_leaves_with_replies_waiting_is_forgotten() {
         on_worker(async |worker, listener| {
@@ -296,7 +394,7 @@ mod tests {
             while worker.live.get() > 1 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!(worker.batch.turns.borrow().exits.len(), 0);
+            assert_eq!(worker.batch.turns.borrow().all.len(), 0);
         });
     }
 }

@@ -588,24 +588,20 @@ impl Connection {
     /// has written may not last.
     async fn wait_for_disk(&mut self) -> bool {
         let has_written = std::mem::take(&mut self.session.has_written);
-        let (inner, worker) = (self.worker.server.store.0.clone(), self.worker.clone());
+        let inner = self.worker.server.store.0.clone();
+        let number = inner.record.last();
         let durable = Box::pin(async move {
-            loop {
-                // Others may have added to the batch meanwhile, which is sent with these replies.
-                let number = inner.record.last().max(worker.batch.number().unwrap_or(0));
-                if inner.appender.durable_number() < number {
-                    inner.appender.commit();
-                }
-                let is_durable = inner.appender.durable(number).await;
-                if !is_durable || worker.batch.number().is_none_or(|batch| batch <= number) {
-                    return is_durable;
-                }
+            if inner.appender.durable_number() < number {
+                inner.appender.commit();
             }
+            inner.appender.durable(number).await
         });
-        match self.unless_killed(durable).await {
-            Some((is_durable, _)) => is_durable || !has_written,
-            None => false,
+        let Some((is_durable, _)) = self.unless_killed(durable).await else { return false };
+        if !is_durable {
+            // Its earlier replies come first.
+            self.worker.batch.fail(&self.worker.counters);
         }
+        is_durable || !has_written
     }
 
     /// Like [`flush`](Self::flush), but lets the worker's other clients run in between.

@@ -717,30 +717,37 @@ impl Worker {
         .await;
     }
 
-    /// Sends the batched replies, once what they follow is on the disk if they wait for that.
-    fn poll_batch(&self, context: &std::task::Context<'_>) {
+    /// Sends the batched replies, those that wait for the disk as far as what they follow is on it.
+    fn poll_batch(&self, context: &mut std::task::Context<'_>) {
         let inner = &self.server.store.0;
         let appender = &inner.appender;
-        match self.batch.number() {
-            Some(number) if inner.loading.holds_replies() => {
-                if appender.durable_number() < number {
-                    appender.commit();
-                }
-                if let std::task::Poll::Ready(is_durable) = appender.poll_durable(context, number) {
-                    self.batch.send(&self.counters, is_durable);
-                }
+        if let Some((_, last)) = self.batch.numbers()
+            && inner.loading.holds_replies()
+            && appender.durable_number() < last
+        {
+            if self.batch.has_grown() && !self.batch.is_overdue(Instant::now()) {
+                // One sync for all connections that are readable by now.
+                let _ = std::pin::pin!(tokio::task::yield_now()).as_mut().poll(context);
+                return;
             }
-            _ => self.batch.send(&self.counters, true),
+            appender.commit();
+        }
+        loop {
+            self.send_batch();
+            let Some((first, _)) = self.batch.numbers() else { return };
+            match appender.poll_durable(context, first) {
+                std::task::Poll::Ready(true) => {}
+                std::task::Poll::Ready(false) => return self.batch.fail(&self.counters),
+                std::task::Poll::Pending => return,
+            }
         }
     }
 
     /// Sends the batched replies, unless what they follow is not on the disk yet.
     fn send_batch(&self) {
         let inner = &self.server.store.0;
-        let is_held = |number| inner.loading.holds_replies() && inner.appender.durable_number() < number;
-        if !self.batch.number().is_some_and(is_held) {
-            self.batch.send(&self.counters, true);
-        }
+        let durable = if inner.loading.holds_replies() { inner.appender.durable_number() } else { u64::MAX };
+        self.batch.send(&self.counters, durable);
     }
 
     fn take_workspace(&self) -> Box<Workspace> {
