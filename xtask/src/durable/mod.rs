@@ -2,7 +2,7 @@
 //! the speed of files, eviction beside a save, the cost of the append-only file, and of consumer groups.
 //!
 //! Runs of the servers alternate. Where a server saves, it has both cores, as the child of redis-server's fork has; the
-//! load has core 1 at a higher priority, so a latency is the server's and not the load's own. Where CPU time is compared,
+//! load has core 1 before anything else, so a latency is the server's and not the load's own. Where CPU time is compared,
 //! the server has core 0. Files are on tmpfs unless a part says otherwise. `--keys` scales all parts.
 
 mod append;

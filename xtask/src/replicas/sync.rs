@@ -40,7 +40,7 @@ pub(super) fn sync(options: &Options) -> Result<Part, String> {
         part.text,
         "{keys} keys with values of {VALUE_BYTES} bytes; {RATE} SETs of {WRITTEN_BYTES} bytes a second over {CONNECTIONS} \
          connections, due at random moments, for {SECONDS} s without a replica, and for as long as Valkey 8.1 becomes one by \
-         a sync without files. The master has both cores, the replica core 1, where the load has a higher priority. A \
+         a sync without files. The master has both cores, the replica core 1, where the load comes first. A \
          latency begins when a command was due. Each sync was the only one.\n"
     );
     part.table("", &MASTERS.map(|peer| peer.name().to_owned()), rows.into_iter(), &results);

@@ -36,7 +36,7 @@ pub(super) struct Asked<'a> {
     pub(super) tls: Option<&'a Connector>,
 }
 
-trait Stream: Read + Write {}
+pub(super) trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
@@ -84,7 +84,8 @@ pub(super) fn ask(asked: &Asked<'_>, commands: &[&[&str]]) -> Result<Vec<Item>, 
     }
 }
 
-fn connect(asked: &Asked<'_>) -> Result<Box<dyn Stream>, Failure> {
+/// Connects to the server, without a login.
+pub(super) fn connect(asked: &Asked<'_>) -> Result<Box<dyn Stream>, Failure> {
     let text = |error: std::io::Error| Failure::Connect(error.to_string());
     if let Server::Unix(path) = asked.server {
         let stream = UnixStream::connect(path).map_err(text)?;

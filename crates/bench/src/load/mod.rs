@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `arguments`, `plan` | the command line, parsed into the plan of a run and checked before anything is opened |
-//! | `target`, `template`, `random` | the server; requests with placeholders for keys; random keys |
+//! | `target`, `template`, `random`, `items` | the server; requests with placeholders for keys; random keys; keys of a file |
 //! | `http`, `http2`, `redis`, `protocol` | prepared requests; responses, which `wire` parses to their end |
 //! | `tls`, `transport` | settings, sessions and results of TLS; the stream of a connection, plain or TLS |
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
@@ -33,6 +33,7 @@ mod face;
 mod gobench;
 mod http;
 mod http2;
+mod items;
 mod json;
 mod memtier;
 mod outcome;

@@ -4,10 +4,12 @@
 //! separately from successful ones, by its code.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_wire::resp::{self, ReplyKind, ReplyScanner, ReplySink, ReplyWriter};
 use sluicegate_wire::slot::slot;
 
+use super::items::{Expiry, Item, Items};
 use super::protocol::{Answer, Outcome, Protocol, Written};
 use super::schedule::weighted;
 use super::template::{Hole, KeyPattern, KeySpace, Keys, Template, Values, draw, unknown_placeholder};
@@ -41,6 +43,10 @@ enum Part {
     Bytes(Vec<u8>),
     /// An argument with keys, on which its length depends.
     Argument(Template),
+    /// The whole command that writes the next of [`Items`].
+    Item,
+    /// The next of the commands of a [`Recording`].
+    Recorded,
 }
 
 /// Commands of which each connection, a client, has its own order and its own keys.
@@ -54,7 +60,57 @@ pub(crate) struct Clients {
     /// The number of clients, among which parallel keys are divided.
     pub(crate) count: u64,
     pub(crate) values: Values,
+    /// What [`Word::Item`] writes, whose keys replace those of other commands.
+    pub(crate) items: Option<Arc<Items>>,
+    /// What [`Word::Recorded`] sends.
+    pub(crate) recording: Option<Arc<Recording>>,
+    /// When a command beside the order is sent; [`None`]: never.
+    pub(crate) waits: Option<Waits>,
     pub(crate) nodes: Option<Nodes>,
+}
+
+/// A command, WAIT, that is sent first, and whenever the first command was sent more often than so many times for each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Waits {
+    /// Its number.
+    pub(crate) command: u16,
+    pub(crate) each: u64,
+}
+
+/// Commands that all clients together send one after the other, or that each draws.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    /// Each with the number of the command as which it counts.
+    commands: Vec<(Command, u16)>,
+    is_random: bool,
+    next: AtomicU64,
+}
+
+impl PartialEq for Recording {
+    fn eq(&self, other: &Recording) -> bool {
+        self.commands == other.commands && self.is_random == other.is_random
+    }
+}
+
+impl Recording {
+    /// The commands are words, each with the number of the command as which it counts; never none.
+    pub(crate) fn new(commands: &[(Vec<Vec<u8>>, u16)], is_random: bool) -> Result<Recording, String> {
+        let compile = |(words, number): &(Vec<Vec<u8>>, u16)| {
+            let words: Vec<Word> = words.iter().map(|word| Word::Template(Template::plain(word))).collect();
+            Ok((Command::compile(&words, None)?, *number))
+        };
+        let commands = commands.iter().map(compile).collect::<Result<Vec<_>, String>>()?;
+        Ok(Recording { commands, is_random, next: AtomicU64::new(0) })
+    }
+
+    fn next(&self, keys: &mut Keys) -> &(Command, u16) {
+        let count = self.commands.len() as u64;
+        let index = match self.is_random {
+            true => draw(keys, 0, count - 1),
+            false => self.next.fetch_add(1, Ordering::Relaxed) % count,
+        };
+        &self.commands[index as usize]
+    }
 }
 
 /// The nodes of a cluster, which the connections of a thread have in turn.
@@ -76,6 +132,8 @@ pub(crate) struct ClientKeys {
 /// A command of [`Clients`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClientCommand {
+    /// The name in reports, if it is not the first word.
+    pub(crate) name: Option<String>,
     pub(crate) words: Vec<Word>,
     /// How often it is sent before the next one.
     pub(crate) times: u64,
@@ -92,6 +150,10 @@ pub(crate) enum Word {
     /// A number from the first to the second.
     Number(u64, u64),
     Template(Template),
+    /// Alone: SET, or SETEX, of the next of the items.
+    Item,
+    /// Alone: the next command of the recording.
+    Recorded,
 }
 
 /// The login of a connection before its first command.
@@ -137,11 +199,15 @@ impl RedisPlan {
             return Err("no command is ever sent".to_owned());
         }
         let data = clients.values.fixed();
-        let compiled = commands.iter().map(|command| match command.is_inline {
-            true => Command::inline(&command.words),
-            false => Command::compile(&command.words, data),
+        let compiled = commands.iter().map(|command| {
+            let compiled = match command.is_inline {
+                true => Command::inline(&command.words),
+                false => Command::compile(&command.words, data),
+            }?;
+            let name = command.name.clone().unwrap_or(compiled.name);
+            Ok(Command { name, ..compiled })
         });
-        let compiled = compiled.collect::<Result<Vec<_>, _>>()?;
+        let compiled = compiled.collect::<Result<Vec<_>, String>>()?;
         if clients.nodes.is_some() {
             let keys = |command: &Command| command.parts.iter().filter(|part| part.has(Hole::Key)).count();
             if let Some(command) = compiled.iter().find(|command| keys(command) > 1) {
@@ -161,7 +227,8 @@ impl RedisPlan {
     }
 }
 
-fn preamble(login: &Login) -> (Vec<u8>, u32) {
+/// Returns the commands of a login, and their number.
+pub(super) fn preamble(login: &Login) -> (Vec<u8>, u32) {
     let mut commands: Vec<Vec<&str>> = Vec::new();
     if let Some(password) = &login.password {
         let mut words = vec!["AUTH"];
@@ -260,10 +327,16 @@ impl Command {
 
     /// Without `data` values are drawn by [`Values`].
     fn compile(words: &[Word], data: Option<&[u8]>) -> Result<Command, String> {
+        let alone = |name: &str, part| Ok(Command { name: name.to_owned(), parts: vec![part], has_tag: false });
+        match words {
+            [Word::Item] => return alone("SET", Part::Item),
+            [Word::Recorded] => return alone("RECORDED", Part::Recorded),
+            _ => {}
+        }
         let first = match words.first() {
             Some(Word::Text(first)) => first.as_slice(),
             Some(Word::Template(template)) => template.fixed().ok_or("the name of a command has no placeholder")?,
-            Some(Word::Number(..)) | None => return Err("an empty command".to_owned()),
+            Some(Word::Number(..) | Word::Item | Word::Recorded) | None => return Err("an empty command".to_owned()),
         };
         let text = String::from_utf8_lossy(first);
         let name = text.to_ascii_uppercase();
@@ -278,6 +351,7 @@ impl Command {
                 Word::Text(word) => Template::with_values(word, data),
                 Word::Number(from, to) => Template::number(*from, *to),
                 Word::Template(template) => template.clone(),
+                Word::Item | Word::Recorded => return Err("it is a command of its own".to_owned()),
             };
             match template.fixed() {
                 Some(fixed) => bulk(fixed, &mut bytes),
@@ -297,7 +371,7 @@ impl Command {
     fn inline(words: &[Word]) -> Result<Command, String> {
         let texts = words.iter().map(|word| match word {
             Word::Text(text) => Ok(text.as_slice()),
-            Word::Number(..) | Word::Template(_) => Err("an inline command has no placeholder".to_owned()),
+            _ => Err("an inline command has no placeholder".to_owned()),
         });
         let mut line = texts.collect::<Result<Vec<_>, _>>()?.join(&b' ');
         let name = String::from_utf8_lossy(&line).to_ascii_uppercase();
@@ -329,6 +403,35 @@ struct Sender {
     next: usize,
     /// How often the next command has been sent already.
     done: u64,
+    /// The number of the next item.
+    item: u64,
+    /// How often the first command was sent, and how often that of [`Waits`].
+    firsts: u64,
+    waits: u64,
+}
+
+impl Sender {
+    fn new(keys: Vec<Keys>) -> Sender {
+        Sender { keys, next: 0, done: 0, item: 0, firsts: 0, waits: 0 }
+    }
+
+    /// Returns the number of the next command.
+    fn next(&mut self, cycle: &[(u16, u64)], waits: Option<Waits>) -> u16 {
+        if let Some(Waits { command, each }) = waits
+            && self.firsts.checked_div(self.waits).is_none_or(|firsts| firsts > each)
+        {
+            self.waits += 1;
+            return command;
+        }
+        let (number, times) = cycle[self.next];
+        self.done += 1;
+        if self.done == times {
+            self.done = 0;
+            self.next = (self.next + 1) % cycle.len();
+        }
+        self.firsts += u64::from(number == 0);
+        number
+    }
 }
 
 /// The number of keys that are drawn in search for one of a node; then the last one is sent anyway, and the node says
@@ -339,7 +442,7 @@ impl Redis {
     pub(super) fn new(plan: RedisPlan, keys: Keys, first_client: u64) -> Redis {
         let senders = match plan.clients {
             Some(_) => Vec::new(),
-            None => vec![Sender { keys: keys.of_each(plan.commands.len()), next: 0, done: 0 }],
+            None => vec![Sender::new(keys.of_each(plan.commands.len()))],
         };
         Redis { plan, senders, first_client, scratch: Vec::new() }
     }
@@ -361,14 +464,18 @@ impl Clients {
             }
             Keys::of_client(space, self.seed.wrapping_add(command as u64), client)
         });
-        Sender { keys: keys.collect(), next: 0, done: 0 }
+        Sender::new(keys.collect())
     }
-}
 
-impl Clients {
     fn argument(&self, template: &Template, keys: &mut Keys, out: &mut Vec<u8>) {
         template.fill(out, |hole, out| match hole {
-            Hole::Key => keys.write(out),
+            Hole::Key => match &self.items {
+                Some(items) if !items.draws_keys => {
+                    let number = keys.number();
+                    out.extend_from_slice(&items.get(number).key);
+                }
+                _ => keys.write(out),
+            },
             Hole::Data => self.values.write(keys, out),
             Hole::Number(from, to) => {
                 let number = draw(keys, from, to);
@@ -399,6 +506,78 @@ impl Clients {
     }
 }
 
+impl Items {
+    /// Writes the key of the next item, and returns that item.
+    fn next(&self, number: &mut u64, keys: &mut Keys, key: &mut Vec<u8>) -> &Item {
+        let item = self.get(*number);
+        *number += 1;
+        match self.draws_keys {
+            true => keys.write(key),
+            false => key.extend_from_slice(&item.key),
+        }
+        item
+    }
+
+    /// Writes the command that writes the next item.
+    fn write(&self, number: &mut u64, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
+        scratch.clear();
+        let item = self.next(number, keys, scratch);
+        let expiry_s = match self.expiry {
+            Expiry::Own => item.expiry_s.into(),
+            Expiry::Range(from, to) => draw(keys, from, to),
+            Expiry::Never => 0,
+        };
+        match expiry_s {
+            0 => {
+                array(3, out);
+                bulk(b"SET", out);
+                bulk(scratch, out);
+            }
+            seconds => {
+                array(4, out);
+                bulk(b"SETEX", out);
+                bulk(scratch, out);
+                bulk(itoa::Buffer::new().format(seconds).as_bytes(), out);
+            }
+        }
+        bulk(&item.value, out);
+    }
+}
+
+/// The items that the first client writes, with their keys, in its order.
+pub(super) struct WrittenItems<'p> {
+    items: &'p Items,
+    keys: Keys,
+    number: u64,
+}
+
+impl RedisPlan {
+    /// Returns what the first client writes; [`None`] without items.
+    pub(super) fn written_items(&self) -> Option<WrittenItems<'_>> {
+        let clients = self.clients.as_ref()?;
+        let command = self.commands.iter().position(|command| command.parts == [Part::Item])?;
+        let keys = clients.sender(0).keys.swap_remove(command);
+        Some(WrittenItems { items: clients.items.as_ref()?, keys, number: 0 })
+    }
+}
+
+impl WrittenItems<'_> {
+    /// Returns the number of all items.
+    pub(super) fn count_of_all(&self) -> u64 {
+        self.items.list.len() as u64
+    }
+}
+
+impl<'p> Iterator for WrittenItems<'p> {
+    type Item = (Vec<u8>, &'p [u8]);
+
+    fn next(&mut self) -> Option<(Vec<u8>, &'p [u8])> {
+        let mut key = Vec::new();
+        let item = self.items.next(&mut self.number, &mut self.keys, &mut key);
+        Some((key, &item.value))
+    }
+}
+
 /// The state of a reply that is being received.
 #[derive(Default)]
 pub(super) struct RedisSession {
@@ -422,22 +601,29 @@ impl Protocol for Redis {
             }
         }
         let sender = &mut self.senders[if clients.is_some() { client } else { 0 }];
-        let (number, times) = self.plan.cycle[sender.next];
-        sender.done += 1;
-        if sender.done == times {
-            sender.done = 0;
-            sender.next = (sender.next + 1) % self.plan.cycle.len();
-        }
+        let mut number = sender.next(&self.plan.cycle, clients.and_then(|clients| clients.waits));
         let own = usize::from(number) % sender.keys.len();
         let keys = &mut sender.keys[own];
         let scratch = &mut self.scratch;
-        let command = &self.plan.commands[usize::from(number)];
+        let mut command = &self.plan.commands[usize::from(number)];
+        if let ([Part::Recorded], Some(recording)) =
+            (&command.parts[..], clients.and_then(|clients| clients.recording.as_ref()))
+        {
+            let (recorded, counted) = recording.next(keys);
+            (command, number) = (recorded, *counted);
+        }
         if let (Some(clients), true) = (clients, command.has_tag) {
             keys.draw_tag(MAX_DRAWS, |tag| clients.is_own(client, tag));
         }
         for part in &command.parts {
             match part {
                 Part::Bytes(bytes) => out.extend_from_slice(bytes),
+                Part::Recorded => {}
+                Part::Item => {
+                    if let Some(items) = clients.and_then(|clients| clients.items.as_ref()) {
+                        items.write(&mut sender.item, keys, scratch, out);
+                    }
+                }
                 Part::Argument(template) => {
                     scratch.clear();
                     match clients {

@@ -95,7 +95,8 @@ impl Keys {
         vec![self; count]
     }
 
-    fn number(&mut self) -> u64 {
+    /// Draws the number of a key.
+    pub(super) fn number(&mut self) -> u64 {
         let count = self.space.count();
         let offset = match self.space.pattern {
             KeyPattern::Uniform => self.random.below(count),

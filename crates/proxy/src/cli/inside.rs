@@ -14,7 +14,7 @@ use xxhash_rust::xxh32::xxh32;
 use super::catalogue::{Call, Command, Run};
 use super::change::backend_named;
 use super::protocol::Answer;
-use super::servers::may_go;
+use super::servers::{is_only_busy, may_go};
 use crate::log::Severity;
 
 /// The interval at which `wait` checks its condition.
@@ -493,18 +493,9 @@ fn removable(call: &Call<'_>, backend: &str, server: &str) -> Option<bool> {
     let server = proxy.server(server)?;
     match may_go(&running, proxy, server) {
         Ok(()) => Some(true),
-        Err(_) if server.shared.is_busy() && may_go_idle(&running, proxy, server) => Some(false),
+        Err(_) if is_only_busy(&running, backend, server.name()) => Some(false),
         Err(_) => None,
     }
-}
-
-/// Returns whether a server cannot be deleted, but only because of its connections.
-fn may_go_idle(
-    running: &crate::running::Running,
-    proxy: &crate::running::ProxyRun,
-    server: &crate::server::ServerRun,
-) -> bool {
-    may_go(running, proxy, server).is_err_and(|why| why.contains("connections"))
 }
 
 /// Parses a duration of at least 1 ms, in milliseconds without a unit.

@@ -6,6 +6,7 @@
 //! ones.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{Config, ServerAddress, ServerChoice, StatsLevel};
 use sluicegate_config::{add_server, expand_address};
@@ -18,6 +19,14 @@ use crate::listener::reason;
 use crate::reload::{Amended, Current};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Detail, ServerRun, clear_idle};
+
+/// HAProxy's message about a server that has connections.
+const BUSY: &str = "Server still has connections attached to it, cannot remove it.";
+
+/// The time in which the last connections of a server may end, before it cannot be deleted for them: a worker may not have
+/// seen yet that a client has left.
+const ENDING_MAX: Duration = Duration::from_millis(50);
+const LOOKS_EACH: Duration = Duration::from_millis(2);
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -97,6 +106,12 @@ fn delete<'a>(mut call: Call<'a>) -> Answer<'a> {
             call.answer("Require 'backend/server'.");
             return Ok(());
         };
+        let until = Instant::now() + ENDING_MAX;
+        while Instant::now() < until
+            && current(&call).is_some_and(|current| is_only_busy(&current.running(), backend, name))
+        {
+            tokio::time::sleep(LOOKS_EACH).await;
+        }
         let mut deleted = None;
         let change = |running: &Arc<Running>| {
             let proxy = backend_named(running, backend).ok_or("No such backend.")?;
@@ -118,6 +133,12 @@ fn delete<'a>(mut call: Call<'a>) -> Answer<'a> {
     })
 }
 
+/// Returns whether a server cannot be deleted, but only because of its connections.
+pub(super) fn is_only_busy(running: &Running, backend: &str, name: &str) -> bool {
+    let server = backend_named(running, backend).and_then(|proxy| Some((proxy, proxy.server(name)?)));
+    server.is_some_and(|(proxy, server)| may_go(running, proxy, server) == Err(BUSY))
+}
+
 /// Checks whether a server may be deleted; the error is HAProxy's message.
 pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) -> Result<(), &'static str> {
     let named = |choice: &ServerChoice| matches!(choice, ServerChoice::Named(name) if name == server.name());
@@ -133,7 +154,7 @@ pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) ->
         return Err("Only servers in maintenance mode can be deleted.");
     }
     if server.shared.is_busy() {
-        return Err("Server still has connections attached to it, cannot remove it.");
+        return Err(BUSY);
     }
     Ok(())
 }

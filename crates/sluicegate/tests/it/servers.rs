@@ -270,6 +270,21 @@ fn a_server_with_requests_stays() {
     wait_for("its end", || Sluicegate::stats(&place, "del server t/one").starts_with("Server deleted.").then_some(()));
 }
 
+/// A request that has ended for its client does not keep its server, whichever worker is about to note that.
+#[test]
+fn a_server_whose_requests_have_ended_goes_at_once() {
+    let gate = Listening::new();
+    let (one, _) = origin("one");
+    let server = start(&file(&gate, "@DIR@/stats"), &[&gate]);
+    let place = server.directory().join("stats");
+    for _ in 0..60 {
+        Sluicegate::stats(&place, &format!("add server t/one 127.0.0.1:{one}; enable server t/one"));
+        assert_eq!(Client::connect(&gate.address()).get("/").text(), "one");
+        let said = Sluicegate::stats(&place, "disable server t/one; del server t/one");
+        assert_eq!(said.trim(), "Server deleted.");
+    }
+}
+
 /// Streams identify their server by more than its index, which another one gets once servers before it are deleted.
 #[test]
 fn streams_are_ended_of_the_server_that_is_meant() {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lexopt::prelude::{Long, Short, Value};
 
+use super::recorded::{self, Placeholder};
 use crate::load::arguments::tls::TlsOptions;
 use crate::load::arguments::{MAX_CONNECTIONS, MAX_TIME_NS};
 use crate::load::redis::{Login, words};
@@ -52,10 +53,10 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("data-size-list", '\0', '+'),
     ("data-size-pattern", '\0', '+'),
     ("expiry-range", '\0', '+'),
-    ("data-import", '\0', '!'),
+    ("data-import", '\0', '+'),
     ("data-verify", '\0', '-'),
-    ("verify-only", '\0', '?'),
-    ("generate-keys", '\0', '?'),
+    ("verify-only", '\0', '-'),
+    ("generate-keys", '\0', '-'),
     ("key-prefix", '\0', '+'),
     ("key-minimum", '\0', '+'),
     ("key-maximum", '\0', '+'),
@@ -73,10 +74,10 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("multi-key-get", '\0', '!'),
     ("authenticate", 'a', '+'),
     ("select-db", '\0', '+'),
-    ("no-expiry", '\0', '?'),
-    ("wait-ratio", '\0', '!'),
-    ("num-slaves", '\0', '!'),
-    ("wait-timeout", '\0', '!'),
+    ("no-expiry", '\0', '-'),
+    ("wait-ratio", '\0', '+'),
+    ("num-slaves", '\0', '+'),
+    ("wait-timeout", '\0', '+'),
     ("json-out-file", '\0', '+'),
     ("cluster-mode", '\0', '-'),
     ("help", '\0', '-'),
@@ -84,8 +85,8 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("command", '\0', '+'),
     ("command-key-pattern", '\0', '+'),
     ("command-ratio", '\0', '+'),
-    ("monitor-input", '\0', '!'),
-    ("monitor-pattern", '\0', '!'),
+    ("monitor-input", '\0', '+'),
+    ("monitor-pattern", '\0', '+'),
     ("command-stats-breakdown", '\0', '+'),
     ("rate-limiting", '\0', '+'),
     ("uri", 'u', '+'),
@@ -141,8 +142,17 @@ pub(super) enum Pattern {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OwnCommand {
     pub(super) text: String,
+    /// What it stands for of `--monitor-input`.
+    pub(super) recorded: Option<Placeholder>,
     pub(super) times: u64,
     pub(super) pattern: Pattern,
+}
+
+impl OwnCommand {
+    /// Returns whether it stands for the recorded commands in turn.
+    pub(super) fn is_any_recorded(&self) -> bool {
+        self.recorded == Some(Placeholder::Any)
+    }
 }
 
 /// The number of requests of each client, or the duration.
@@ -171,6 +181,10 @@ pub(super) struct Options {
     pub(super) data_offset: u64,
     pub(super) random_data: bool,
     pub(super) expiry: Option<(u64, u64)>,
+    pub(super) import: Option<Import>,
+    pub(super) waits: Option<WaitRatio>,
+    /// Recorded commands, and whether `__monitor_line@__` draws them.
+    pub(super) recorded: Option<(PathBuf, bool)>,
     pub(super) key_prefix: String,
     pub(super) keys: (u64, u64),
     pub(super) key_stddev: f64,
@@ -193,6 +207,26 @@ pub(super) struct Options {
     pub(super) is_all_keys: bool,
     /// The options as given, by their long names, for the report.
     pub(super) given: Vec<(&'static str, String)>,
+}
+
+/// The items that are imported, and whether they are verified.
+#[derive(Debug)]
+pub(super) struct Import {
+    pub(super) path: PathBuf,
+    pub(super) draws_keys: bool,
+    pub(super) expires: bool,
+    pub(super) is_verified: bool,
+    /// Whether nothing else is done.
+    pub(super) only_verifies: bool,
+}
+
+/// How often WAIT is sent, and the ranges of its arguments.
+#[derive(Debug)]
+pub(super) struct WaitRatio {
+    /// The sets for each.
+    pub(super) sets: u64,
+    pub(super) replicas: (u64, u64),
+    pub(super) timeout_ms: (u64, u64),
 }
 
 /// What is asked for.
@@ -253,11 +287,9 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
             "help" => return Ok(Asked::Help),
             "version" => return Ok(Asked::Version),
             "command" => {
-                if text.contains("__monitor_line") {
-                    return Err(format!("--command '{text}': --monitor-input is not supported"));
-                }
                 words(&text)?;
-                commands.push(OwnCommand { text, times: 1, pattern: Pattern::Random });
+                let recorded = recorded::placeholder(&text).transpose()?;
+                commands.push(OwnCommand { text, recorded, times: 1, pattern: Pattern::Random });
             }
             "command-ratio" => {
                 let command = commands.last_mut().ok_or("--command-ratio belongs to a --command before it")?;
@@ -394,9 +426,9 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
     if key_median > 0.0 && (key_median < keys.0 as f64 || key_median > keys.1 as f64) {
         return Err("--key-median is between --key-minimum and --key-maximum".to_owned());
     }
-    if given.has("data-verify") {
-        return Err("use data-verify only with data-import, which is not supported".to_owned());
-    }
+    let import = import(&given, !commands.is_empty())?;
+    let waits = waits(&given, !commands.is_empty())?;
+    let recorded = recorded(&given, &commands)?;
     let reconnect_interval = given.number("reconnect-interval", 1, u64::MAX)?;
     let cluster = given.has("cluster-mode");
     if cluster {
@@ -405,6 +437,8 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
             (matches!(server, Server::Unix(_)), "--unix-socket"),
             (login.db > 0, "--select-db"),
             (is_tls, "TLS"),
+            (waits.is_some(), "--wait-ratio"),
+            (recorded.is_some(), "--monitor-input"),
         ] {
             if is_given {
                 return Err(format!("--cluster-mode does not go with {name}"));
@@ -432,6 +466,9 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         data_offset,
         random_data: given.has("random-data"),
         expiry,
+        import,
+        waits,
+        recorded,
         key_prefix: given.text("key-prefix").unwrap_or("memtier-").to_owned(),
         keys,
         key_stddev,
@@ -462,6 +499,64 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         server,
         login,
     })
+}
+
+fn import(given: &Given, has_commands: bool) -> Result<Option<Import>, String> {
+    let only_verifies = given.has("verify-only");
+    let is_verified = only_verifies || given.has("data-verify");
+    let Some(path) = given.text("data-import") else {
+        return match (is_verified, given.has("no-expiry")) {
+            (true, _) => Err("use data-verify only with data-import".to_owned()),
+            (false, true) => Err("use no-expiry only with data-import".to_owned()),
+            (false, false) => Ok(None),
+        };
+    };
+    let sizes = ["data-size", "data-size-range", "data-size-list"];
+    let keys = ["key-minimum", "key-maximum", "key-prefix"];
+    let draws_keys = given.has("generate-keys");
+    let fault = if given.has("cluster-mode") {
+        "Cluster mode cannot be specified when importing"
+    } else if sizes.iter().any(|name| given.has(name)) {
+        "data size cannot be specified when importing"
+    } else if given.has("random-data") {
+        "random-data cannot be specified when importing"
+    } else if !draws_keys && keys.iter().any(|name| given.has(name)) {
+        "use key-minimum, key-maximum and key-prefix only with generate-keys"
+    } else if has_commands || given.has("data-offset") {
+        "--command and --data-offset cannot be specified when importing"
+    } else if !draws_keys && given.text("requests") == Some("allkeys") {
+        "--requests allkeys is for keys that are generated"
+    } else {
+        let expires = !given.has("no-expiry");
+        return Ok(Some(Import { path: PathBuf::from(path), draws_keys, expires, is_verified, only_verifies }));
+    };
+    Err(fault.to_owned())
+}
+
+fn waits(given: &Given, has_commands: bool) -> Result<Option<WaitRatio>, String> {
+    let max = u64::from(u32::MAX);
+    let range = |name: &str| match given.pair(name, '-', 0, max)? {
+        Some((from, to)) if from > to => Err(format!("--{name}: the first number is above the second")),
+        range => Ok(range.unwrap_or((0, 0))),
+    };
+    let (replicas, timeout_ms) = (range("num-slaves")?, range("wait-timeout")?);
+    match given.pair("wait-ratio", ':', 0, max)? {
+        Some(_) if has_commands => Err("--wait-ratio is for SET and GET, and not for a --command".to_owned()),
+        Some((sets, waits @ 1..)) => Ok(Some(WaitRatio { sets: sets / waits, replicas, timeout_ms })),
+        _ => Ok(None),
+    }
+}
+
+fn recorded(given: &Given, commands: &[OwnCommand]) -> Result<Option<(PathBuf, bool)>, String> {
+    let is_random = match given.text("monitor-pattern") {
+        None | Some("S") => false,
+        Some("R") => true,
+        Some(text) => return Err(format!("--monitor-pattern {text}: there are S and R")),
+    };
+    match (given.text("monitor-input"), commands.iter().find(|command| command.recorded.is_some())) {
+        (None, Some(command)) => Err(format!("--command {}: --monitor-input is missing", command.text)),
+        (path, _) => Ok(path.map(|path| (PathBuf::from(path), is_random))),
+    }
 }
 
 fn percentiles(text: &str) -> Result<Vec<f64>, String> {

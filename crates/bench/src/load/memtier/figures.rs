@@ -113,7 +113,10 @@ impl Run {
         for (number, command) in outcome.stats.commands.iter().enumerate() {
             let name = match (options.commands.is_empty(), number) {
                 (true, 0) => "SET",
-                (true, _) => "GET",
+                (true, 1) => "GET",
+                (true, _) => "WAIT",
+                // What it sends counts as other commands.
+                (false, _) if number < options.commands.len() && options.commands[number].is_any_recorded() => continue,
                 (false, _) => outcome.commands[number].as_str(),
             };
             let series = outcome.stats.series.iter().map(|second| second[number].clone());
@@ -136,7 +139,7 @@ impl Run {
         }
         let mut totals = Row::new("TOTAL");
         rows.iter().for_each(|row| totals.add(row));
-        if options.commands.is_empty() {
+        if options.commands.is_empty() && options.waits.is_none() {
             let mut wait = Row::new("WAIT");
             wait.series.resize_with(totals.series.len(), Second::default);
             rows.push(wait);

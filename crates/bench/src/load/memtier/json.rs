@@ -3,13 +3,14 @@
 use super::arguments::{Amount, Options};
 use super::figures::{Row, Run, distribution};
 use super::hdr;
+use super::verify::Verified;
 use crate::load::json::{Fixed, Writer, document};
 use crate::load::stats::Second;
 use crate::load::target::Server;
 use crate::load::template::Sizes;
 
 /// Returns the document of the runs with their titles.
-pub(super) fn report(options: &Options, runs: &[(String, Run)]) -> String {
+pub(super) fn report(options: &Options, runs: &[(String, Run)], verified: Option<Verified>) -> String {
     document(|w| {
         w.object("configuration", |w| configuration(w, options));
         w.object("run information", |w| {
@@ -23,6 +24,12 @@ pub(super) fn report(options: &Options, runs: &[(String, Run)]) -> String {
         });
         for (title, run) in runs {
             w.object(title, |w| stats(w, options, run));
+        }
+        if let Some(Verified { right, failed }) = verified {
+            w.object("client verifications results", |w| {
+                w.field("keys verified successfuly", right);
+                w.field("keys failed", failed);
+            });
         }
     })
 }
@@ -72,7 +79,7 @@ fn configuration(w: &mut Writer, options: &Options) {
     w.field(
         "data_size",
         match options.sizes {
-            Sizes::Fixed(size) => size as u64,
+            Sizes::Fixed(size) if options.import.is_none() => size as u64,
             _ => 0,
         },
     );
@@ -82,13 +89,15 @@ fn configuration(w: &mut Writer, options: &Options) {
     w.field("data_size_list", text("data-size-list").unwrap_or(""));
     w.field("data_size_pattern", text("data-size-pattern").unwrap_or("R"));
     w.field("expiry_range", pair("expiry-range").as_str());
-    w.field("data_import", None::<u64>);
-    w.field("data_verify", "false");
-    w.field("verify_only", "false");
-    w.field("generate_keys", "false");
-    w.field("key_prefix", options.key_prefix.as_str());
-    w.field("key_minimum", options.keys.0);
-    w.field("key_maximum", options.keys.1);
+    w.field("data_import", text("data-import"));
+    let is_verified = options.import.as_ref().is_some_and(|import| import.is_verified);
+    w.field("data_verify", if is_verified { "true" } else { "false" });
+    w.field("verify_only", flag("verify-only"));
+    w.field("generate_keys", flag("generate-keys"));
+    let draws_keys = options.import.as_ref().is_none_or(|import| import.draws_keys);
+    w.field("key_prefix", draws_keys.then_some(options.key_prefix.as_str()));
+    w.field("key_minimum", if draws_keys { options.keys.0 } else { 0 });
+    w.field("key_maximum", if draws_keys { options.keys.1 } else { 0 });
     w.field("key_pattern", text("key-pattern").unwrap_or("R:R"));
     w.field("key_stddev", Fixed(options.key_stddev, 6));
     w.field("key_median", Fixed(options.key_median, 6));
@@ -100,10 +109,10 @@ fn configuration(w: &mut Writer, options: &Options) {
     w.field("multi_key_get", 0u64);
     w.field("authenticate", text("authenticate").map_or("", |_| "***"));
     w.field("select-db", u64::from(options.login.db));
-    w.field("no-expiry", "false");
-    w.field("wait-ratio", "0:0");
-    w.field("num-slaves", "0:0");
-    w.field("wait-timeout", "0-0");
+    w.field("no-expiry", flag("no-expiry"));
+    w.field("wait-ratio", text("wait-ratio").unwrap_or("0:0"));
+    w.field("num-slaves", pair("num-slaves").as_str());
+    w.field("wait-timeout", text("wait-timeout").unwrap_or("0-0"));
     w.field("print-all-runs", flag("print-all-runs"));
 }
 

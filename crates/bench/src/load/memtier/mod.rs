@@ -5,30 +5,41 @@
 //! that are errors are no operations, a run of nothing but errors fails; under `--rate-limiting` requests are due at times
 //! that the server does not influence, and their latency begins then; the columns of the totals are the sums of the rows.
 //!
-//! Limits: memcache, imported data, recorded commands and StatsD are refused by name; in a cluster each connection draws
+//! Limits: memcache and StatsD are refused by name; in a cluster each connection draws
 //! keys until one belongs to its node, and slots that move during a run show as MOVED.
 
 mod arguments;
 mod figures;
 mod hdr;
+mod import;
 mod json;
+mod recorded;
 mod text;
+mod verify;
 
 pub(super) use arguments::is_meant;
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::arguments::{MAX_CONNECTIONS, MAX_TIME_NS};
 use super::cluster::Cluster;
 use super::console::{Console, print};
+use super::items::{Expiry, Items};
 use super::outcome::Outcome;
 use super::plan::{Live, Load, Plan, ProtocolPlan};
-use super::redis::{ClientCommand, ClientKeys, Clients, RedisPlan, Word, words};
+use super::redis::{ClientCommand, ClientKeys, Clients, Recording, RedisPlan, Waits, Word, words};
 use super::target::Server;
-use super::template::{KeyPattern, KeySpace, Sizes, Values};
+use super::template::{KeyPattern, KeySpace, Sizes, Template, Values};
 use super::{output, run};
-use arguments::{Amount, Asked, Options, Pattern};
+use arguments::{Amount, Asked, Import, Options, Pattern, WaitRatio};
 use figures::Run;
+use recorded::{Placeholder, Recorded};
+use verify::Verified;
+
+/// The number of WAIT among the commands, behind SET and GET.
+const WAIT: u16 = 2;
 
 /// The time limit of a reply; memtier has none and waits for ever.
 const REPLY_TIMEOUT_NS: u64 = 60_000_000_000;
@@ -46,6 +57,7 @@ test:
   -n, --requests N|allkeys     of each client (10000)    --test-time SECONDS
   -c, --clients N              of each thread (50)       -t, --threads N  (4)
       --pipeline N             (1)                       --ratio SETS:GETS  (1:10)
+      --wait-ratio SETS:WAITS  --num-slaves MIN-MAX      --wait-timeout MIN-MAX
       --rate-limiting N        requests per second of each connection, as an open loop
       --reconnect-interval N   requests of a connection  --reconnect-on-error  (always)
       --distinct-client-seed   --randomize               -x, --run-count N  (1)
@@ -53,11 +65,14 @@ commands:
       --command 'COMMAND'      with __key__ and __data__; repeated, each with
       --command-ratio N        (1)
       --command-key-pattern X  R, S, G, P or Z (R)
+      --monitor-input FILE     recorded by MONITOR: __monitor_lineN__, __monitor_line@__ in turn, or as
+      --monitor-pattern S|R    says (S)
 objects and keys:
   -d, --data-size N  (32)      --data-size-range MIN-MAX   --data-size-list SIZE:WEIGHT,…   --data-size-pattern R|S
   -R, --random-data            --data-offset N             --expiry-range MIN-MAX
       --key-prefix TEXT  (memtier-)   --key-minimum N  (0)   --key-maximum N  (10000000)
       --key-pattern X:X  (R:R)        --key-stddev N   --key-median N   --key-zipf-exp N  (1)
+      --data-import FILE       of memcache; with --data-verify, --verify-only, --generate-keys, --no-expiry
 output:
   -o, --out-file FILE          --json-out-file FILE        --hdr-file-prefix PREFIX
       --print-percentiles LIST (50,99,99.9)                --hide-histogram   --print-all-runs
@@ -79,12 +94,25 @@ pub(super) fn execute(line: &[String], console: &mut Console<'_>) -> u8 {
         Err(message) => return console.refuse(&format!("{message}\n\nhint: memtier_benchmark --help")),
     };
     match runs(&options, console) {
-        Ok(outcomes) => finish(&options, &outcomes, console),
+        Ok(done) => finish(&options, &done, console),
         Err(message) => console.refuse(&message),
     }
 }
 
-fn runs(options: &Options, console: &mut Console<'_>) -> Result<Vec<Outcome>, String> {
+/// What files have for the commands.
+#[derive(Default)]
+struct Inputs {
+    items: Option<Arc<Items>>,
+    recorded: Option<Recorded>,
+}
+
+/// What was done.
+struct Done {
+    outcomes: Vec<Outcome>,
+    verified: Option<Verified>,
+}
+
+fn runs(options: &Options, console: &mut Console<'_>) -> Result<Done, String> {
     if let (true, Amount::Requests(count)) = (options.is_all_keys, options.amount) {
         print(console, &format!("setting requests to {count}\n"))?;
     }
@@ -92,9 +120,14 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Vec<Outcome>, St
         true => Some(Cluster::find(&options.server, options.family, &options.login)?),
         false => None,
     };
-    let mut outcomes = Vec::new();
-    for number in 1..=options.run_count {
-        let outcome = run::measure(&plan(options, nodes.as_ref(), number)?, console)?;
+    let inputs = Inputs {
+        items: options.import.as_ref().map(|import| items(options, import, console)).transpose()?,
+        recorded: options.recorded.as_ref().map(|(path, _)| recorded(path, console)).transpose()?,
+    };
+    let only_verifies = options.import.as_ref().is_some_and(|import| import.only_verifies);
+    let (mut outcomes, mut verified) = (Vec::new(), None);
+    for number in 1..=if only_verifies { 0 } else { options.run_count } {
+        let outcome = run::measure(&plan(options, nodes.as_ref(), &inputs, number)?, console)?;
         hdr::write(options, &Run::of(options, &outcome), number)?;
         let is_over = outcome.is_interrupted;
         outcomes.push(outcome);
@@ -102,20 +135,56 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Vec<Outcome>, St
             break;
         }
     }
-    Ok(outcomes)
+    let is_verified = options.import.as_ref().is_some_and(|import| import.is_verified);
+    if is_verified && !outcomes.iter().any(|outcome| outcome.is_interrupted) {
+        verified = Some(verify::verify(options, &plan(options, None, &inputs, 1)?, console)?);
+    }
+    Ok(Done { outcomes, verified })
 }
 
-fn finish(options: &Options, outcomes: &[Outcome], console: &mut Console<'_>) -> u8 {
+/// Reads the items that are imported.
+fn items(options: &Options, import: &Import, console: &mut Console<'_>) -> Result<Arc<Items>, String> {
+    let list = import::read(&import.path)?;
+    // If this can't be written, errors can't either.
+    let _ = writeln!(console.err, "Reading keys from {}... {} keys read.", import.path.display(), list.len());
+    let expiry = match (import.expires, options.expiry) {
+        (false, _) => Expiry::Never,
+        (true, Some((min, max))) => Expiry::Range(min, max),
+        (true, None) => Expiry::Own,
+    };
+    Ok(Arc::new(Items { list, draws_keys: import.draws_keys, expiry }))
+}
+
+/// Reads the commands that were recorded.
+fn recorded(path: &Path, console: &mut Console<'_>) -> Result<Recorded, String> {
+    let recorded = Recorded::read(path)?;
+    let (count, lines) = (recorded.commands.len(), recorded.lines);
+    // As above.
+    let _ = writeln!(console.err, "Loaded {count} monitor commands from {lines} total lines");
+    Ok(recorded)
+}
+
+fn finish(options: &Options, Done { outcomes, verified }: &Done, console: &mut Console<'_>) -> u8 {
     let runs: Vec<Run> = outcomes.iter().map(|outcome| Run::of(options, outcome)).collect();
-    let titled = figures::titled(options, runs);
-    let report = text::report(options, &titled);
+    let mut report = String::new();
+    let titled = match runs.is_empty() {
+        true => Vec::new(),
+        false => {
+            let titled = figures::titled(options, runs);
+            report = text::report(options, &titled);
+            titled
+        }
+    };
+    if let Some(verified) = verified {
+        report += &text::verification(*verified);
+    }
     let written = match &options.out_file {
         None => print(console, &report),
         Some(path) => output::write(path, &report),
     };
     let written = written.and_then(|()| match &options.json_file {
         None => Ok(()),
-        Some(path) => output::write(path, &json::report(options, &titled)),
+        Some(path) => output::write(path, &json::report(options, &titled, *verified)),
     });
     if let Err(message) = written {
         return console.refuse(&message);
@@ -128,12 +197,17 @@ fn finish(options: &Options, outcomes: &[Outcome], console: &mut Console<'_>) ->
         return 130;
     }
     match outcomes.iter().find(|outcome| !outcome.has_worked()) {
-        None => 0,
+        None => match verified {
+            Some(Verified { failed: failed @ 1.., .. }) => {
+                console.refuse(&format!("{failed} keys are not as imported"))
+            }
+            _ => 0,
+        },
         Some(outcome) => console.refuse(&text::defeat(outcome)),
     }
 }
 
-fn plan(options: &Options, cluster: Option<&Cluster>, number: u32) -> Result<Plan, String> {
+fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u32) -> Result<Plan, String> {
     let clients = options.clients * options.threads;
     let nodes = cluster.map_or(1, |cluster| cluster.servers.len() as u64);
     let connections = clients * nodes;
@@ -153,8 +227,9 @@ fn plan(options: &Options, cluster: Option<&Cluster>, number: u32) -> Result<Pla
         true => SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64),
         false => 1,
     };
+    let (commands, recording) = commands(options, inputs)?;
     let plan = RedisPlan::of_clients(
-        commands(options)?,
+        commands,
         &options.login,
         Clients {
             spaces: Vec::new(),
@@ -162,6 +237,9 @@ fn plan(options: &Options, cluster: Option<&Cluster>, number: u32) -> Result<Pla
             has_own_seeds: options.distinct_seeds,
             count: clients,
             values: Values::new(options.sizes.clone(), options.random_data, seed),
+            items: inputs.items.clone(),
+            recording: recording.map(Arc::new),
+            waits: options.waits.as_ref().map(|waits| Waits { command: WAIT, each: waits.sets }),
             nodes: cluster.map(|cluster| cluster.nodes.clone()),
         },
     )?;
@@ -201,12 +279,18 @@ fn plan(options: &Options, cluster: Option<&Cluster>, number: u32) -> Result<Pla
     Ok(Plan { load, protocol: ProtocolPlan::Redis(plan) })
 }
 
-fn commands(options: &Options) -> Result<Vec<ClientCommand>, String> {
+/// Returns the commands, and those that are recorded, for `__monitor_line@__`.
+fn commands(options: &Options, inputs: &Inputs) -> Result<(Vec<ClientCommand>, Option<Recording>), String> {
+    let items = inputs.items.as_deref();
+    let (min, max) = match items {
+        Some(items) if !items.draws_keys => (0, items.list.len() as u64 - 1),
+        _ => options.keys,
+    };
     let keys = |pattern: Pattern| ClientKeys {
         space: KeySpace {
             prefix: options.key_prefix.clone(),
-            min: options.keys.0,
-            max: options.keys.1,
+            min,
+            max,
             pattern: match pattern {
                 Pattern::Random => KeyPattern::Uniform,
                 Pattern::Sequential | Pattern::Parallel => KeyPattern::Sequential,
@@ -219,16 +303,49 @@ fn commands(options: &Options) -> Result<Vec<ClientCommand>, String> {
         },
         is_divided: pattern == Pattern::Parallel,
     };
+    let client =
+        |name, words, times, pattern| ClientCommand { name, words, times, keys: keys(pattern), is_inline: false };
     if !options.commands.is_empty() {
         let own = options.commands.iter().map(|command| {
-            let words = words(&command.text)?.into_iter().map(Word::Text).collect();
-            Ok(ClientCommand { words, times: command.times, keys: keys(command.pattern), is_inline: false })
+            let (mut name, mut words) = (None, words(&command.text)?.into_iter().map(Word::Text).collect());
+            match (command.recorded, &inputs.recorded) {
+                (Some(Placeholder::Any), Some(_)) => words = vec![Word::Recorded],
+                (Some(Placeholder::One(number)), Some(recorded)) => {
+                    let one = recorded.command(number)?;
+                    words = one.iter().map(|word| Word::Template(Template::plain(word))).collect();
+                    let first = type_of(one);
+                    name = Some(if options.by_line { format!("{first} (Line {number})") } else { first });
+                }
+                _ => {}
+            }
+            Ok(client(name, words, command.times, command.pattern))
         });
-        return own.collect();
+        let mut own = own.collect::<Result<Vec<_>, String>>()?;
+        let recording = match &inputs.recorded {
+            Some(recorded) if own.iter().any(|command| command.words == [Word::Recorded]) => {
+                let mut counted = Vec::new();
+                let first = own.len();
+                for (words, _) in &recorded.commands {
+                    let name = type_of(words);
+                    let known = own[first..].iter().position(|command| command.name.as_deref() == Some(&name));
+                    let number = first + known.unwrap_or(own.len() - first);
+                    if known.is_none() {
+                        let plain = words.iter().map(|word| Word::Template(Template::plain(word))).collect();
+                        own.push(client(Some(name), plain, 0, Pattern::Random));
+                    }
+                    counted.push((words.clone(), number as u16));
+                }
+                let is_random = options.recorded.as_ref().is_some_and(|(_, is_random)| *is_random);
+                Some(Recording::new(&counted, is_random)?)
+            }
+            _ => None,
+        };
+        return Ok((own, recording));
     }
     let text = |word: &str| Word::Text(word.as_bytes().to_vec());
     let (key, data, offset) = (text("__key__"), text("__data__"), text(&options.data_offset.to_string()));
     let set = match (options.expiry, options.data_offset) {
+        _ if items.is_some() => vec![Word::Item],
         (Some((min, max)), _) => vec![text("SETEX"), key.clone(), Word::Number(min, max), data],
         (None, 0) => vec![text("SET"), key.clone(), data],
         (None, _) => vec![text("SETRANGE"), key.clone(), offset.clone(), data],
@@ -240,10 +357,21 @@ fn commands(options: &Options) -> Result<Vec<ClientCommand>, String> {
         }
         _ => vec![text("GET"), key],
     };
-    Ok(vec![
-        ClientCommand { words: set, times: options.ratio.0, keys: keys(options.patterns.0), is_inline: false },
-        ClientCommand { words: get, times: options.ratio.1, keys: keys(options.patterns.1), is_inline: false },
-    ])
+    let mut commands = vec![
+        client(None, set, options.ratio.0, options.patterns.0),
+        client(None, get, options.ratio.1, options.patterns.1),
+    ];
+    if let Some(WaitRatio { replicas, timeout_ms, .. }) = options.waits {
+        let [replicas, timeout_ms] = [replicas, timeout_ms].map(|(from, to)| Word::Number(from, to));
+        let words = vec![text("WAIT"), replicas, timeout_ms];
+        commands.push(client(None, words, 0, Pattern::Random));
+    }
+    Ok((commands, None))
+}
+
+/// Returns the name of a command in the reports.
+fn type_of(words: &[Vec<u8>]) -> String {
+    words.first().map_or_else(String::new, |word| String::from_utf8_lossy(word).to_uppercase())
 }
 
 #[cfg(test)]

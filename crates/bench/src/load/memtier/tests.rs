@@ -26,7 +26,7 @@ fn options(line: &str) -> Options {
 
 /// Returns what `clients` connections send with `count` requests each.
 fn sent(options: &Options, clients: usize, count: usize) -> Vec<String> {
-    let plan = plan(options, None, 1).unwrap();
+    let plan = plan(options, None, &Inputs::default(), 1).unwrap();
     let ProtocolPlan::Redis(redis) = plan.protocol else { panic!("not of Redis") };
     let mut redis = Redis::new(redis, Keys::new(plan.load.keys, 1, 0, 1), 0);
     let (mut session, mut all) = (RedisSession::default(), Vec::new());
@@ -52,7 +52,7 @@ fn the_posts_command_lines_are_understood() {
         line.extend(split("--hide-histogram --test-time=5 --distinct-client-seed"));
         line.extend(split(&format!("-t {threads} -c {clients} --pipeline 5")));
         let options = parsed(&line).unwrap();
-        let plan = plan(&options, None, 1).unwrap();
+        let plan = plan(&options, None, &Inputs::default(), 1).unwrap();
         assert_eq!((plan.load.threads, plan.load.connections), (threads, threads * clients));
         assert_eq!((plan.load.duration_ns, plan.load.requests, plan.load.pipeline), (Some(5_000_000_000), None, 5));
         assert_eq!((options.keys, options.server.to_string().as_str()), ((0, 10_000_000), "localhost:6379"));
@@ -82,7 +82,7 @@ fn its_command_line_is_told_from_the_generators_own() {
 
 #[test]
 fn defaults_and_forms_are_memtiers() {
-    let plan = plan(&options(""), None, 1).unwrap();
+    let plan = plan(&options(""), None, &Inputs::default(), 1).unwrap();
     let load = &plan.load;
     assert_eq!((load.threads, load.connections, load.requests_each.as_slice()), (4, 200, [10_000].as_slice()));
     assert_eq!(load.requests, Some(2_000_000));
@@ -98,9 +98,12 @@ fn defaults_and_forms_are_memtiers() {
     assert_eq!(options("-n allkeys --key-minimum 1 --key-maximum 10").amount, Amount::Requests(10));
     let divided = options("-n allkeys --key-minimum 1 --key-maximum 10 --key-pattern P:P -c 2 -t 2");
     assert_eq!(divided.amount, Amount::Requests(3));
-    let rate = super::plan(&options("--rate-limiting 100 -c 5 -t 2"), None, 1).unwrap();
+    let rate = super::plan(&options("--rate-limiting 100 -c 5 -t 2"), None, &Inputs::default(), 1).unwrap();
     assert_eq!(rate.load.rate, Some(1000.0));
-    assert_eq!(super::plan(&options("--reconnect-interval 7"), None, 1).unwrap().load.renew_after, Some(7));
+    assert_eq!(
+        super::plan(&options("--reconnect-interval 7"), None, &Inputs::default(), 1).unwrap().load.renew_after,
+        Some(7)
+    );
     assert!(matches!(parse(&split("--help")), Ok(Asked::Help)));
 }
 
@@ -114,10 +117,23 @@ fn what_is_not_understood_is_an_error() {
         ("-P memcache_text", "memcache_text: memcache is not supported"),
         ("--protocol=memcache_binary", "memcache_binary: memcache is not supported"),
         ("-P resp4", "there are redis, resp2 and resp3"),
-        ("--data-import f", "--data-import is not supported"),
         ("--data-verify", "use data-verify only with data-import"),
-        ("--monitor-input f", "--monitor-input is not supported"),
-        ("--wait-ratio 1:1", "--wait-ratio is not supported"),
+        ("--verify-only", "use data-verify only with data-import"),
+        ("--no-expiry", "use no-expiry only with data-import"),
+        ("--data-import f --cluster-mode", "Cluster mode cannot"),
+        ("--data-import f -d 3", "data size cannot"),
+        ("--data-import f -R", "random-data cannot"),
+        ("--data-import f --key-prefix k", "only with generate-keys"),
+        ("--data-import f --command GET", "--command and --data-offset cannot"),
+        ("--data-import f -n allkeys", "for keys that are generated"),
+        ("--command __monitor_line1__", "--monitor-input is missing"),
+        ("--monitor-input f --command __monitor_line0__", "__monitor_lineN__ or __monitor_line@__ is expected"),
+        ("--monitor-input f --monitor-pattern X", "there are S and R"),
+        ("--monitor-input f --cluster-mode", "does not go with --monitor-input"),
+        ("--wait-ratio 1", "--wait-ratio 1"),
+        ("--wait-ratio 1:1 --command GET", "--wait-ratio is for SET and GET"),
+        ("--wait-ratio 1:1 --num-slaves 3-1", "--num-slaves: the first number is above"),
+        ("--wait-ratio 1:1 --cluster-mode", "does not go with --wait-ratio"),
         ("-n 5 --test-time 3", "exclude each other"),
         ("-n 0", "--requests 0"),
         ("-c", "--clients wants a value"),
@@ -137,7 +153,7 @@ fn what_is_not_understood_is_an_error() {
         ("--print-percentiles 101", "numbers from 0 to 100"),
         ("--unix-socket x -p 3", "--unix-socket excludes"),
     ] {
-        let found = parsed(&split(line)).and_then(|options| plan(&options, None, 1).map(|_| ()));
+        let found = parsed(&split(line)).and_then(|options| plan(&options, None, &Inputs::default(), 1).map(|_| ()));
         assert!(found.as_ref().is_err_and(|error| error.contains(part)), "{line}: {found:?}");
     }
 }
@@ -150,6 +166,10 @@ fn clients_have_their_own_order_and_keys() {
     // Sets first, then gets, by each client; each walks all keys.
     assert_eq!(sent(&line("--ratio 1:2 --key-pattern S:S"), 3, 4), each("SET k1 xx GET k1 GET k2 SET k2 xx"));
     assert_eq!(sent(&line("--ratio 0:1 --key-pattern S:S"), 3, 2), each("GET k1 GET k2"));
+    // WAIT comes first, and for each two or more sets.
+    let waits = line("--ratio 1:1 --key-pattern S:S --wait-ratio 2:1 --num-slaves 1-1 --wait-timeout 5-5");
+    let sets = "SET k1 xx GET k1 SET k2 xx GET k2 SET k3 xx";
+    assert_eq!(sent(&waits, 3, 8), each(&format!("WAIT 1 5 {sets} WAIT 1 5 GET k3")));
     let parallel = sent(&line("--ratio 1:0 --key-pattern P:P"), 3, 3);
     assert_eq!(
         parallel,
@@ -231,7 +251,7 @@ GET       0.200        5.000
 ";
     assert_eq!(&text[..expected.len()], expected);
     assert!(text.ends_with("GET       0.400      100.000\n---\nWAIT      0.000      100.000\n"), "{text}");
-    let json = json::report(&options, &[("ALL STATS".to_owned(), run)]);
+    let json = json::report(&options, &[("ALL STATS".to_owned(), run)], None);
     for part in [
         "\"Format version\": 2",
         "\"Requests per client\": 5",

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::arguments::{Amount, Options};
 use super::figures::{Row, Run, distribution};
+use super::verify::Verified;
 use crate::load::outcome::Outcome;
 
 /// The report of the runs with their titles.
@@ -25,6 +26,14 @@ pub(super) fn report(options: &Options, runs: &[(String, Run)]) -> String {
         }
     }
     out
+}
+
+/// The report of a verification.
+pub(super) fn verification(Verified { right, failed }: Verified) -> String {
+    format!(
+        "\n\nPerforming data verification...\nData verification completed:\n{right:<10} keys verified \
+         successfuly.\n{failed:<10} keys failed.\n"
+    )
 }
 
 /// A column: its width without the blank behind it, its title, and the cells of the rows and the totals.

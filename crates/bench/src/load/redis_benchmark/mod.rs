@@ -234,6 +234,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, test: &Test) -> Result<Pla
         false => Word::Template(Template::of(word, &placeholders)),
     };
     let command = ClientCommand {
+        name: None,
         words: test.words.iter().map(word).collect(),
         times: 1,
         keys: ClientKeys { space: KeySpace::none(), is_divided: false },
@@ -245,6 +246,9 @@ fn plan(options: &Options, cluster: Option<&Cluster>, test: &Test) -> Result<Pla
         has_own_seeds: true,
         count: options.clients,
         values: Values::new(Sizes::Fixed(0), false, seed),
+        items: None,
+        waits: None,
+        recording: None,
         nodes: cluster.map(|cluster| cluster.nodes.clone()),
     };
     let plan = RedisPlan::of_clients(vec![command], &options.login, clients)?;

@@ -96,6 +96,58 @@ fn bench_redis_accepts_it_and_files_are_written() {
 }
 
 #[test]
+fn waits_are_sent_for_sets_and_counted() {
+    let server = RedisServer::start(&[]);
+    let path = tempfile::tempdir().unwrap();
+    let path = path.path().join("report.json");
+    let file = format!("--json-out-file={}", path.display());
+    let ran = run_memtier(&server, "-n 50 -c 2 -t 1 --ratio 1:1 --wait-ratio 4:1 --wait-timeout 1-3", &[&file]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    // The first, and one for each five sets.
+    let fields = json(&path);
+    let count = |name: &str| fields.count(&format!("ALL STATS.{name}.Count"));
+    let counts = [count("Sets"), count("Gets"), count("Waits"), count("Totals")];
+    assert_eq!(counts, [calls(&server, "set"), calls(&server, "get"), calls(&server, "wait"), 100]);
+    assert!(counts[2] == 2 * 5 && ran.out.contains("\nWaits "), "{counts:?} {}", ran.out);
+}
+
+/// What MONITOR has shown is sent again, in turn or at random, and counts as what it is.
+#[test]
+fn recorded_commands_are_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("recorded");
+    let lines = [r#""SET" "a" "x\"y\x01""#, r#""get" "a""#, r#""INCR" "n""#];
+    let text: String = lines.iter().map(|line| format!("1700000000.123456 [0 127.0.0.1:1234] {line}\n")).collect();
+    std::fs::write(&path, format!("OK\n{text}")).unwrap();
+    let input = format!("--monitor-input={}", path.display());
+    let run = |server: &RedisServer, words: &str| {
+        let ran = run_memtier(server, &format!("-c 2 -t 1 --hide-histogram {words}"), &[&input]);
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        assert!(ran.err.contains("Loaded 3 monitor commands from 4 total lines"), "{}", ran.err);
+        let rows = ran.out.lines().skip_while(|line| !line.starts_with("---")).skip(1);
+        rows.map(|row| row.split("  ").next().unwrap_or_default().trim().to_owned()).collect::<Vec<_>>()
+    };
+    // All clients take them in turn.
+    let server = RedisServer::start(&[]);
+    assert_eq!(run(&server, "-n 6 --command __monitor_line@__"), ["Sets", "Gets", "Incrs", "Totals"]);
+    assert_eq!(["set", "get", "incr"].map(|name| calls(&server, name)), [4, 4, 4]);
+    assert_eq!(Client::connect(&server.address()).ask(&["GET", "a"]), "$4\r\nx\"y\u{1}\r\n");
+    let server = RedisServer::start(&[]);
+    assert_eq!(run(&server, "-n 50 --command __monitor_line@__ --monitor-pattern R").len(), 4);
+    let sent = ["set", "get", "incr"].map(|name| calls(&server, name));
+    assert!(sent.iter().sum::<u64>() == 100 && sent.iter().all(|count| *count > 10 && *count != 33), "{sent:?}");
+    // One of them, beside others.
+    let server = RedisServer::start(&[]);
+    let words = "-n 6 --command __monitor_line@__ --command __monitor_line2__";
+    assert_eq!(run(&server, words), ["Gets", "Sets", "Incrs", "Totals"]);
+    assert_eq!(["set", "get", "incr"].map(|name| calls(&server, name)), [2, 8, 2]);
+    let words = format!("{words} --command-stats-breakdown line");
+    assert_eq!(run(&server, &words), ["Get (line 2)s", "Sets", "Gets", "Incrs", "Totals"]);
+    let ran = run_memtier(&server, "-n 1 --command __monitor_line4__", &[&input]);
+    assert!(ran.code == 1 && ran.err.contains("there are __monitor_line1__ to __monitor_line3__"), "{}", ran.err);
+}
+
+#[test]
 fn all_keys_are_written_once_by_parallel_clients() {
     let server = RedisServer::start(&[]);
     let words =
@@ -151,6 +203,65 @@ fn each_key_of_a_cluster_goes_to_its_node() {
     let sizes =
         clients.each_mut().map(|client| client.ask(&["DBSIZE"]).trim_start_matches(':').trim().parse::<u32>().unwrap());
     assert_eq!(sizes.iter().sum::<u32>(), 200);
+}
+
+/// Items of a file are written in its order, with the times after which they expire, and asked for afterwards.
+#[test]
+fn imported_items_are_written_and_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("items.csv");
+    let items: &[(&str, &str, u32)] = &[("a", "one", 0), ("b \"quoted\"", "two,\r\n\"2\"", 500), ("c", "", 0)];
+    let mut text = "dumpflags, time, exptime, nbytes, nsuffix, it_flags, clsid, nkey, key, data\n".to_owned();
+    for (key, value, expiry_s) in items {
+        let quoted = |word: &str| format!("\"{}\"", word.replace('"', "\"\""));
+        let lengths = format!("{}, 0, 0, 0, {}", value.len() + 2, key.len());
+        text += &format!("0, 0, {expiry_s}, {lengths}, {}, {}\n", quoted(key), quoted(value));
+    }
+    std::fs::write(&path, text).unwrap();
+    let import = format!("--data-import={}", path.display());
+    let server = RedisServer::start(&[]);
+    let mut client = Client::connect(&server.address());
+    let report = dir.path().join("report.json");
+    let file = format!("--json-out-file={}", report.display());
+    let run = |words: &str, more: &[&str]| {
+        let more = [&[import.as_str()], more].concat();
+        run_memtier(&server, &format!("-c 2 -t 1 --hide-histogram {words}"), &more)
+    };
+    // Each client writes each of the three once, and gets some; then each is verified.
+    let ran = run("-n 6 --ratio 1:1 --data-verify", &[&file]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("3 keys read."), "{}", ran.err);
+    let verified = "Data verification completed:\n6          keys verified successfuly.\n0          keys failed.\n";
+    assert!(ran.out.contains("ALL STATS") && ran.out.ends_with(verified), "{}", ran.out);
+    let fields = json(&report);
+    assert_eq!(fields.count("client verifications results.keys verified successfuly"), 6);
+    assert_eq!((calls(&server, "set"), calls(&server, "setex"), calls(&server, "get")), (4, 2, 6 + 6));
+    for (key, value, expiry_s) in items {
+        assert_eq!(client.ask(&["GET", key]), format!("${}\r\n{value}\r\n", value.len()));
+        let ttl: i64 = client.ask(&["TTL", key]).trim().trim_start_matches(':').parse().unwrap();
+        assert!(if *expiry_s == 0 { ttl == -1 } else { (1..=500).contains(&ttl) }, "{key}: {ttl}");
+    }
+    client.ask(&["SET", "a", "other"]);
+    client.ask(&["DEL", "c"]);
+    let sets = calls(&server, "set");
+    let ran = run("-n 3 --verify-only", &[]);
+    assert_eq!((ran.code, calls(&server, "set")), (1, sets), "{}", ran.out);
+    assert!(ran.out.ends_with("1          keys verified successfuly.\n2          keys failed.\n"), "{}", ran.out);
+    assert!(!ran.out.contains("ALL STATS") && ran.err.contains("error: 2 keys are not as imported"), "{}", ran.err);
+    assert!(ran.err.contains("error: key [a]: expected [one], got $5\\r\\nother"), "{}", ran.err);
+    // Keys of its own, with the values of the file; nothing expires.
+    client.ask(&["FLUSHALL"]);
+    let words =
+        "-n 3 --ratio 1:0 --data-verify --generate-keys --no-expiry --key-pattern S:S --key-prefix k --key-minimum 1";
+    let ran = run(words, &[]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    for (number, (_, value, _)) in items.iter().enumerate() {
+        let key = format!("k{}", number + 1);
+        assert_eq!(client.ask(&["GET", &key]), format!("${}\r\n{value}\r\n", value.len()));
+        assert_eq!(client.ask(&["TTL", &key]), ":-1\r\n");
+    }
+    let ran = run_memtier(&server, "-n 3", &["--data-import", &format!("{}/none", dir.path().display())]);
+    assert!(ran.code == 1 && ran.err.contains("/none: No such file"), "{}", ran.err);
 }
 
 #[test]
