@@ -270,18 +270,28 @@ fn a_server_with_requests_stays() {
     wait_for("its end", || Sluicegate::stats(&place, "del server t/one").starts_with("Server deleted.").then_some(()));
 }
 
-/// A request that has ended for its client does not keep its server, whichever worker is about to note that.
+/// A request that ends at this moment does not keep its server, whichever worker is about to note that.
 #[test]
-fn a_server_whose_requests_have_ended_goes_at_once() {
+fn a_server_whose_last_request_ends_goes() {
     let gate = Listening::new();
-    let (one, _) = origin("one");
+    let target = Listening::new();
     let server = start(&file(&gate, "@DIR@/stats"), &[&gate]);
     let place = server.directory().join("stats");
     for _ in 0..60 {
-        Sluicegate::stats(&place, &format!("add server t/one 127.0.0.1:{one}; enable server t/one"));
-        assert_eq!(Client::connect(&gate.address()).get("/").text(), "one");
-        let said = Sluicegate::stats(&place, "disable server t/one; del server t/one");
+        let add = format!("add server t/one 127.0.0.1:{}; enable server t/one", target.port());
+        Sluicegate::stats(&place, &add);
+        let mut client = Client::connect(&gate.address());
+        client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+        let (mut stream, _) = target.listener.accept().expect("a connection");
+        Sluicegate::stats(&place, "disable server t/one");
+        let mut control = std::os::unix::net::UnixStream::connect(&place).expect("a connection");
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 256 << 10).into_bytes();
+        stream.write_all(&[answer, vec![b'x'; 256 << 10]].concat()).expect("it reads");
+        control.write_all(b"del server t/one\n").expect("it reads");
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut control, &mut said).expect("an answer");
         assert_eq!(said.trim(), "Server deleted.");
+        assert_eq!(client.read_response().status, 200);
     }
 }
 
