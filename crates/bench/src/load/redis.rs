@@ -507,26 +507,26 @@ impl Clients {
 }
 
 impl Items {
-    /// Writes the key of the next item, and returns that item.
-    fn next(&self, number: &mut u64, keys: &mut Keys, key: &mut Vec<u8>) -> &Item {
+    /// Writes the key of the next item, and returns that item and the seconds after which it expires.
+    fn next(&self, number: &mut u64, keys: &mut Keys, key: &mut Vec<u8>) -> (&Item, u64) {
         let item = self.get(*number);
         *number += 1;
         match self.draws_keys {
             true => keys.write(key),
             false => key.extend_from_slice(&item.key),
         }
-        item
-    }
-
-    /// Writes the command that writes the next item.
-    fn write(&self, number: &mut u64, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
-        scratch.clear();
-        let item = self.next(number, keys, scratch);
         let expiry_s = match self.expiry {
             Expiry::Own => item.expiry_s.into(),
             Expiry::Range(from, to) => draw(keys, from, to),
             Expiry::Never => 0,
         };
+        (item, expiry_s)
+    }
+
+    /// Writes the command that writes the next item.
+    fn write(&self, number: &mut u64, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
+        scratch.clear();
+        let (item, expiry_s) = self.next(number, keys, scratch);
         match expiry_s {
             0 => {
                 array(3, out);
@@ -573,7 +573,7 @@ impl<'p> Iterator for WrittenItems<'p> {
 
     fn next(&mut self) -> Option<(Vec<u8>, &'p [u8])> {
         let mut key = Vec::new();
-        let item = self.items.next(&mut self.number, &mut self.keys, &mut key);
+        let (item, _) = self.items.next(&mut self.number, &mut self.keys, &mut key);
         Some((key, &item.value))
     }
 }

@@ -53,17 +53,28 @@ pub(super) enum State {
 pub(super) struct Exit {
     half: WriteHalf,
     client: Arc<Client>,
-    state: Cell<State>,
+    /// Never [`State::Waiting`], which its turns in the batch decide.
+    own: Cell<State>,
+    /// The number of its turns in the batch.
+    batched: Cell<usize>,
     rest: RefCell<Vec<u8>>,
 }
 
 impl Exit {
     pub fn new(half: WriteHalf, client: Arc<Client>) -> Rc<Exit> {
-        Rc::new(Exit { half, client, state: Cell::new(State::Clear), rest: RefCell::default() })
+        Rc::new(Exit { half, client, own: Cell::new(State::Clear), batched: Cell::new(0), rest: RefCell::default() })
     }
 
     pub fn state(&self) -> State {
-        self.state.get()
+        match self.own.get() {
+            State::Clear if self.is_batched() => State::Waiting,
+            own => own,
+        }
+    }
+
+    /// Returns whether replies are in the worker's batch, behind those that the socket did not accept.
+    pub fn is_batched(&self) -> bool {
+        self.batched.get() > 0
     }
 
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -72,8 +83,8 @@ impl Exit {
 
     /// Moves the data that the socket did not accept to the front of `output`, which its connection now sends.
     pub fn take_rest(&self, output: &mut Vec<u8>) {
-        if self.state.get() == State::Stuck {
-            self.state.set(State::Clear);
+        if self.own.get() == State::Stuck {
+            self.own.set(State::Clear);
             let mut rest = self.rest.take();
             rest.append(output);
             *output = rest;
@@ -82,13 +93,13 @@ impl Exit {
 
     /// Disconnects the client.
     fn leave(&self) {
-        self.state.set(State::Gone);
+        self.own.set(State::Gone);
         self.client.wake();
     }
 
     /// Sends a turn's replies as far as the socket accepts them.
     fn send(&self, bytes: &[u8], counters: &WorkerCounters) {
-        match self.state.get() {
+        match self.own.get() {
             State::Stuck => return self.rest.borrow_mut().extend_from_slice(bytes),
             State::Gone => return,
             State::Clear | State::Waiting => {}
@@ -107,12 +118,12 @@ impl Exit {
                     if waits {
                         self.rest.borrow_mut().extend_from_slice(&bytes[sent..]);
                     }
-                    self.state.set(if waits { State::Stuck } else { State::Gone });
+                    self.own.set(if waits { State::Stuck } else { State::Gone });
                     return self.client.wake();
                 }
             }
         }
-        self.state.set(State::Clear);
+        self.own.set(State::Clear);
         self.client.outbox.left(0);
     }
 }
@@ -164,7 +175,7 @@ impl Batch {
         let end = turns.bytes.len();
         let number = turns.last_number().max(number.unwrap_or(0));
         turns.all.push(Turn { exit: exit.clone(), end, number, has_written });
-        exit.state.set(State::Waiting);
+        exit.batched.set(exit.batched.get() + 1);
         if self.since.get().is_none() {
             self.since.set(Some(now));
             sender.wake_by_ref();
@@ -229,6 +240,7 @@ impl Batch {
         }
         let mut start = 0;
         for turn in taken.all.drain(..) {
+            turn.exit.batched.set(turn.exit.batched.get() - 1);
             end(&turn.exit, &taken.bytes[start..turn.end], turn.has_written);
             start = turn.end;
         }
@@ -364,14 +376,25 @@ mod tests {
             worker.batch.send(counters, 5);
             assert_eq!((counters.writes.get(), worker.batch.numbers()), (2, Some((6, 7))));
             assert!(!worker.batch.has_grown());
-            clients[0].write_all(b"ECHO 4\r\n").await.expect("sent");
+            // More of a client whose turn is in the batch comes behind that.
+            let exit = worker.batch.turns.borrow().all[1].exit.clone();
+            clients[3].write_all(b"ECHO 5\r\n").await.expect("sent");
             until_run(&worker, 5).await;
+            worker.batch.turns.borrow_mut().all[2].number = 8;
+            worker.batch.send(counters, 7);
+            assert_eq!((counters.writes.get(), worker.batch.numbers()), (4, Some((8, 8))));
+            assert_eq!(exit.state(), State::Waiting);
+            clients[0].write_all(b"ECHO 4\r\n").await.expect("sent");
+            until_run(&worker, 6).await;
             // It follows what the one before has seen.
-            assert_eq!(worker.batch.turns.borrow().all.last().map(|turn| turn.number), Some(7));
+            assert_eq!(worker.batch.numbers(), Some((8, 8)));
             assert!(worker.batch.has_grown());
+            worker.batch.turns.borrow_mut().all[1].has_written = true;
             worker.batch.fail(counters);
-            assert_eq!((counters.writes.get(), worker.batch.numbers()), (4, None));
-            let expected = ["$1\r\n0\r\n$1\r\n4\r\n", "$1\r\n1\r\n", "", "$1\r\n3\r\n"];
+            assert_eq!((counters.writes.get(), worker.batch.numbers()), (5, None));
+            assert_eq!(exit.state(), State::Clear);
+            drop(exit);
+            let expected = ["$1\r\n0\r\n", "$1\r\n1\r\n", "$1\r\n2\r\n", "$1\r\n3\r\n$1\r\n5\r\n"];
             for (client, expected) in clients.iter_mut().zip(expected) {
                 client.shutdown().await.expect("shut down");
                 let mut all = String::new();

@@ -545,7 +545,7 @@ impl Connection {
                 return false;
             }
         }
-        if self.exit.state() == State::Waiting {
+        if self.exit.is_batched() {
             self.worker.send_batch();
         }
         self.exit.take_rest(output);
@@ -687,7 +687,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.exit.state() == State::Waiting {
+        if self.exit.is_batched() {
             // The worker may end with its last connection.
             self.worker.send_batch();
         }

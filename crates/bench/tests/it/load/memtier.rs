@@ -260,6 +260,10 @@ fn imported_items_are_written_and_verified() {
         assert_eq!(client.ask(&["GET", &key]), format!("${}\r\n{value}\r\n", value.len()));
         assert_eq!(client.ask(&["TTL", &key]), ":-1\r\n");
     }
+    // Keys that are drawn, each once, with times that are drawn, too.
+    let words = "-n 3 --ratio 1:0 --data-verify --generate-keys --expiry-range 100-900 --key-minimum 1 --key-maximum 1000000000";
+    let ran = run(words, &[]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     let ran = run_memtier(&server, "-n 3", &["--data-import", &format!("{}/none", dir.path().display())]);
     assert!(ran.code == 1 && ran.err.contains("/none: No such file"), "{}", ran.err);
 }
