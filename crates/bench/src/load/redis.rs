@@ -60,9 +60,9 @@ pub(crate) struct Clients {
     /// The number of clients, among which parallel keys are divided.
     pub(crate) count: u64,
     pub(crate) values: Values,
-    /// What [`Word::Item`] writes, whose keys replace those of other commands.
+    /// The items that [`Word::Item`] writes; their keys replace those of other commands.
     pub(crate) items: Option<Arc<Items>>,
-    /// What [`Word::Recorded`] sends.
+    /// The commands that [`Word::Recorded`] sends.
     pub(crate) recording: Option<Arc<Recording>>,
     /// When a command beside the order is sent; [`None`]: never.
     pub(crate) waits: Option<Waits>,

@@ -14,7 +14,7 @@ use xxhash_rust::xxh32::xxh32;
 use super::catalogue::{Call, Command, Run};
 use super::change::backend_named;
 use super::protocol::Answer;
-use super::servers::{is_only_busy, may_go};
+use super::servers::{BUSY, may_go};
 use crate::log::Severity;
 
 /// The interval at which `wait` checks its condition.
@@ -493,7 +493,7 @@ fn removable(call: &Call<'_>, backend: &str, server: &str) -> Option<bool> {
     let server = proxy.server(server)?;
     match may_go(&running, proxy, server) {
         Ok(()) => Some(true),
-        Err(_) if is_only_busy(&running, backend, server.name()) => Some(false),
+        Err(BUSY) => Some(false),
         Err(_) => None,
     }
 }

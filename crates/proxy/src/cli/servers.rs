@@ -21,7 +21,7 @@ use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Detail, ServerRun, clear_idle};
 
 /// HAProxy's message about a server that has connections.
-const BUSY: &str = "Server still has connections attached to it, cannot remove it.";
+pub(super) const BUSY: &str = "Server still has connections attached to it, cannot remove it.";
 
 /// The time in which the last connections of a server may end, before it cannot be deleted for them: a worker may not have
 /// seen yet that a client has left.
@@ -134,7 +134,7 @@ fn delete<'a>(mut call: Call<'a>) -> Answer<'a> {
 }
 
 /// Returns whether a server cannot be deleted, but only because of its connections.
-pub(super) fn is_only_busy(running: &Running, backend: &str, name: &str) -> bool {
+fn is_only_busy(running: &Running, backend: &str, name: &str) -> bool {
     let server = backend_named(running, backend).and_then(|proxy| Some((proxy, proxy.server(name)?)));
     server.is_some_and(|(proxy, server)| may_go(running, proxy, server) == Err(BUSY))
 }

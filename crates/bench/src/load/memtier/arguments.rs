@@ -142,7 +142,7 @@ pub(super) enum Pattern {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OwnCommand {
     pub(super) text: String,
-    /// What it stands for of `--monitor-input`.
+    /// The commands of `--monitor-input` that it stands for.
     pub(super) recorded: Option<Placeholder>,
     pub(super) times: u64,
     pub(super) pattern: Pattern,

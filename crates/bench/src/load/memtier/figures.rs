@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::arguments::Options;
+use super::arguments::{Options, OwnCommand};
 use crate::load::distribution::{self, Step};
 use crate::load::outcome::Outcome;
 use crate::load::stats::Second;
@@ -115,8 +115,8 @@ impl Run {
                 (true, 0) => "SET",
                 (true, 1) => "GET",
                 (true, _) => "WAIT",
-                // What it sends counts as other commands.
-                (false, _) if number < options.commands.len() && options.commands[number].is_any_recorded() => continue,
+                // The commands that it sends have rows of their own.
+                (false, _) if options.commands.get(number).is_some_and(OwnCommand::is_any_recorded) => continue,
                 (false, _) => outcome.commands[number].as_str(),
             };
             let series = outcome.stats.series.iter().map(|second| second[number].clone());

@@ -99,14 +99,14 @@ pub(super) fn execute(line: &[String], console: &mut Console<'_>) -> u8 {
     }
 }
 
-/// What files have for the commands.
+/// The contents of files that commands are made from.
 #[derive(Default)]
 struct Inputs {
     items: Option<Arc<Items>>,
     recorded: Option<Recorded>,
 }
 
-/// What was done.
+/// The results of the runs, and of the verification.
 struct Done {
     outcomes: Vec<Outcome>,
     verified: Option<Verified>,
@@ -325,7 +325,7 @@ fn commands(options: &Options, inputs: &Inputs) -> Result<(Vec<ClientCommand>, O
             Some(recorded) if own.iter().any(|command| command.words == [Word::Recorded]) => {
                 let mut counted = Vec::new();
                 let first = own.len();
-                for (words, _) in &recorded.commands {
+                for words in &recorded.commands {
                     let name = type_of(words);
                     let known = own[first..].iter().position(|command| command.name.as_deref() == Some(&name));
                     let number = first + known.unwrap_or(own.len() - first);

@@ -12,14 +12,14 @@ const MAX_BYTES: u64 = 1 << 30;
 pub(super) const ANY: &str = "__monitor_line@__";
 const ONE: &str = "__monitor_line";
 
-/// The commands of a file: the words of each, with the number of its line.
+/// The commands of a file, as words.
 pub(super) struct Recorded {
-    pub(super) commands: Vec<(Vec<Vec<u8>>, usize)>,
+    pub(super) commands: Vec<Vec<Vec<u8>>>,
     /// The lines of the file.
     pub(super) lines: usize,
 }
 
-/// What a `--command` stands for.
+/// The recorded commands that a `--command` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placeholder {
     Any,
@@ -53,7 +53,7 @@ impl Recorded {
             let Some(start) = line.iter().position(|byte| *byte == b'"') else { continue };
             let text = String::from_utf8_lossy(&line[start..]);
             let words = words(text.trim_end_matches('\r')).map_err(|error| format!("{name}:{lines}: {error}"))?;
-            commands.push((words, lines));
+            commands.push(words);
         }
         match commands.is_empty() {
             true => Err(format!("{name}: there are no commands")),
@@ -65,9 +65,7 @@ impl Recorded {
     pub(super) fn command(&self, number: usize) -> Result<&[Vec<u8>], String> {
         let found = number.checked_sub(1).and_then(|index| self.commands.get(index));
         let last = self.commands.len();
-        found
-            .map(|(words, _)| &words[..])
-            .ok_or_else(|| format!("{ONE}{number}__: there are {ONE}1__ to {ONE}{last}__"))
+        found.map(Vec::as_slice).ok_or_else(|| format!("{ONE}{number}__: there are {ONE}1__ to {ONE}{last}__"))
     }
 }
 
@@ -96,7 +94,7 @@ mod tests {
         let recorded = Recorded::read(&path).unwrap();
         assert_eq!((recorded.lines, recorded.commands.len()), (4, 2));
         assert_eq!(recorded.command(1).unwrap(), [b"SET".to_vec(), b"a".to_vec(), b"x\"y\x01".to_vec()]);
-        assert_eq!(recorded.commands[1], (vec![b"get".to_vec(), b"a".to_vec()], 4));
+        assert_eq!(recorded.commands[1], [b"get".to_vec(), b"a".to_vec()]);
         assert!(recorded.command(3).is_err_and(|error| error.contains("__monitor_line1__ to __monitor_line2__")));
         for (text, fault) in [("OK\n", "there are no commands"), ("OK\n1 \"SET\" \"a\n", "recorded:2: ")] {
             std::fs::write(&path, text).unwrap();

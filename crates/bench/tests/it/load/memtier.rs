@@ -111,7 +111,7 @@ fn waits_are_sent_for_sets_and_counted() {
     assert!(counts[2] == 2 * 5 && ran.out.contains("\nWaits "), "{counts:?} {}", ran.out);
 }
 
-/// What MONITOR has shown is sent again, in turn or at random, and counts as what it is.
+/// Commands that MONITOR has shown are sent again, in turn or at random, and have rows by their names.
 #[test]
 fn recorded_commands_are_sent_again() {
     let dir = tempfile::tempdir().unwrap();
