@@ -3,8 +3,7 @@
 //! One catalogue serves all three. A parameter either acts ([`Parameter`], or [`ProcessParameter`] where the store has
 //! a process of its own), or is a fixed property of this store that can be read but not changed ([`FIXED`]), or belongs
 //! to a feature that does not exist here ([`Idle`]: a file may set it, since in Redis it has no effect either while the
-//! feature is off), or is refused by its name with the reason ([`REFUSED`]). Names, ranges, units and error texts are
-//! Redis's.
+//! feature is off). Names, ranges, units and error texts are Redis's.
 //!
 //! Values live in one [`ServerOptions`], which is replaced as a whole, so a reader never sees half of a change.
 
@@ -115,6 +114,8 @@ pub struct ServerOptions {
     pub rdb_compression: bool,
     /// Microseconds for which a save sleeps for each key; if negative, one for so many keys.
     pub rdb_key_save_delay_us: i64,
+    /// Microseconds for which a load sleeps for each key or command; if negative, one for so many keys.
+    pub key_load_delay_us: i64,
     /// Whether commands that write are refused after a save that failed.
     pub stop_writes_on_bgsave_error: bool,
     /// Whether there is an append-only file.
@@ -289,6 +290,7 @@ impl Default for ServerOptions {
             save_points: Vec::new(),
             rdb_compression: true,
             rdb_key_save_delay_us: 0,
+            key_load_delay_us: 0,
             stop_writes_on_bgsave_error: true,
             appendonly: false,
             appendfsync: "everysec",
@@ -374,10 +376,7 @@ impl ServerOptions {
             parameter.field.parse(&mut self.clone(), value)?;
             return Err(parameter.in_section.to_owned());
         }
-        match REFUSED.iter().find(|refused| refused.0 == name) {
-            Some(refused) => Err(refused.1.to_owned()),
-            None => Err(UNKNOWN.to_owned()),
-        }
+        Err(UNKNOWN.to_owned())
     }
 
     /// Returns the storage of a parameter with an effect.
@@ -489,8 +488,10 @@ pub static FIXED: &[Fixed] = &[
     fixed("syslog-enabled", "no", "the log is a file or standard output"),
 ];
 
-/// Names that Redis has and this store refuses, with the reason.
-pub static REFUSED: &[(&str, &str)] = &[];
+/// Returns whether a parameter is for tests and shown only to those who name it, as in Redis.
+pub(crate) fn is_hidden(name: &str) -> bool {
+    matches!(name, "key-load-delay" | "loading-process-events-interval-bytes" | "rdb-key-save-delay")
+}
 
 /// Returns the parameter that acts under this name, in lower case.
 pub fn find(name: &str) -> Option<&'static Parameter> {
@@ -520,7 +521,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
         .iter()
         .map(|parameter| parameter.name)
         .chain(FIXED.iter().map(|fixed| fixed.name))
-        .chain(REFUSED.iter().map(|refused| refused.0))
         .chain(PROCESS.iter().map(|parameter| parameter.name))
         .chain(IDLE.iter().map(|idle| idle.name))
         .chain(ALIASES.iter().map(|alias| alias.0))

@@ -396,7 +396,8 @@ fn read<R: Read>(shared: &Shared<'_>, source: R, options: LoadOptions<'_>) -> Re
                     (batch.db, batch.expected) = (db, expected);
                 }
                 batch.push(&key);
-                if batch.is_full() {
+                if batch.is_full() || loading.sleeps_for_each() {
+                    loading.sleep_for(batch.len() as u64);
                     loading.loaded_bytes.store(offset, Ordering::Relaxed);
                     let Some(next) = shared.queue.push(batch) else { return Ok(None) };
                     batch = next;

@@ -7,8 +7,9 @@
 //! that is not whole yet.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -60,6 +61,9 @@ const UNWRITTEN_TEXT: &str = "MISCONF Errors writing to the AOF file: ";
 /// The number of different errors of which each has a reply of its own.
 const TEXTS_MAX: usize = 64;
 
+/// The time after which a load that sleeps looks whether it still should.
+const LOOKS_EACH: Duration = Duration::from_millis(10);
+
 /// The progress of the present load, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
@@ -80,6 +84,8 @@ pub(crate) struct Loading {
     pub(crate) keys: AtomicU64,
     /// Keys that it has dropped because they had expired.
     pub(crate) expired: AtomicU64,
+    /// Microseconds for which a load sleeps for each key; if negative, one for so many keys.
+    pub(crate) key_delay_us: AtomicI64,
 }
 
 impl Loading {
@@ -248,6 +254,24 @@ impl Loading {
         true
     }
 
+    /// Returns whether a load sleeps for each key by itself.
+    pub(crate) fn sleeps_for_each(&self) -> bool {
+        self.key_delay_us.load(Ordering::Relaxed) > 0
+    }
+
+    /// Sleeps for so many keys, as if the disk were slow, for as long as `key_delay_us` says meanwhile.
+    pub(crate) fn sleep_for(&self, keys: u64) {
+        let began = Instant::now();
+        loop {
+            let delay = key_delay(self.key_delay_us.load(Ordering::Relaxed), keys);
+            let left = delay.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(LOOKS_EACH));
+        }
+    }
+
     /// Ends a load.
     pub(crate) fn end(&self) {
         self.refuses.fetch_and(!IS_ON, Ordering::SeqCst);
@@ -267,6 +291,14 @@ impl Loading {
         let eta_s = if elapsed_s == 0 { 1 } else { elapsed_s * left / (loaded + 1) };
         (percent, u64::try_from(eta_s).unwrap_or(u64::MAX))
     }
+}
+
+/// Returns the time for which a save or a load sleeps for so many keys, as if the disk were slow: so many microseconds for
+/// each; if negative, one for so many keys.
+pub(crate) fn key_delay(us: i64, keys: u64) -> Duration {
+    let keys = i64::try_from(keys).unwrap_or(i64::MAX);
+    let us = if us < 0 { keys / us.saturating_neg() } else { keys.saturating_mul(us) };
+    Duration::from_micros(us.unsigned_abs())
 }
 
 /// Returns the reply for an error of the disk: there are few different ones, and each is kept for good.

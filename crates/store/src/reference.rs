@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::catalogue::CommandSpec;
-use crate::config::{ALIASES, FIXED, IDLE, PARAMETERS, PROCESS, REFUSED, ServerOptions};
+use crate::config::{ALIASES, FIXED, IDLE, PARAMETERS, PROCESS, ServerOptions};
 use crate::{commands, redis, syntax};
 
 const HEAD: &str = "\
@@ -75,11 +75,6 @@ Parameters that can be read, and set to their present value only:
 |---|---|---|
 ";
 
-const REFUSED_HEAD: &str = "
-Redis's other parameters are refused with a reason:
-
-";
-
 /// Returns the text of `docs/reference/commands.md`.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
@@ -117,8 +112,6 @@ pub fn reference() -> String {
     by_reason(&mut page, &idle(true));
     page += FIRM_HEAD;
     by_reason(&mut page, &idle(false));
-    page += REFUSED_HEAD;
-    by_reason(&mut page, REFUSED);
     let aliases: Vec<String> = ALIASES.iter().map(|(old, new)| format!("`{old}` for `{new}`")).collect();
     let _ = writeln!(page, "\nOlder names of Redis, and those of Valkey 8, are accepted: {}.", aliases.join(", "));
     page

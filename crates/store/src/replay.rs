@@ -480,6 +480,12 @@ impl<'l> Replay<'l> {
                         self.inner.loading.loaded_bytes.store(loaded, Ordering::Relaxed);
                     }
                     self.command(command, current)?;
+                    let loading = &self.inner.loading;
+                    if loading.sleeps_for_each() {
+                        loading.sleep_for(1);
+                    } else if count.is_multiple_of(COMMANDS_PER_REPORT) {
+                        loading.sleep_for(COMMANDS_PER_REPORT);
+                    }
                 }
                 Event::Annotation(line) => {
                     let wrong = |_| ReplayFault::Format { name: current.name(), offset: before };

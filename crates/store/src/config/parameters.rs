@@ -155,6 +155,13 @@ pub static PARAMETERS: &[Parameter] = &[
     size("hash-max-listpack-value", |o| &mut o.limits[1], "Maximum length of a field or value in the small form."),
     size("hll-sparse-max-bytes", |o| &mut o.limits[8], "Maximum size of a HyperLogLog in its small form, in bytes."),
     Parameter {
+        name: "key-load-delay",
+        live: true,
+        docs: "Microseconds for which a load sleeps for each key or command of a file, as if the disk were slow; negative: one \
+         for so many keys. For tests.",
+        field: Field::Signed(|options| &mut options.key_load_delay_us, i32::MIN as i64, i32::MAX as i64),
+    },
+    Parameter {
         name: "latency-monitor-threshold",
         live: true,
         docs: "Milliseconds from which an event is recorded for LATENCY; 0 for none.",

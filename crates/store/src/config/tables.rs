@@ -479,6 +479,12 @@ pub static IDLE: &[Idle] = &[
         Number(1, i32::MAX as i64),
         "the worst of every sixteen keys is evicted; there is nothing to choose",
     ),
+    idle(
+        "loading-process-events-interval-bytes",
+        "2097152",
+        Number(1024, i32::MAX as i64),
+        "clients are served while files are loaded",
+    ),
     idle("lazyfree-lazy-eviction", "no", Switch, FREEING),
     idle("lazyfree-lazy-expire", "no", Switch, FREEING),
     idle("lazyfree-lazy-server-del", "no", Switch, FREEING),

@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::loading::key_delay;
+
 /// How a pass takes its time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Manner {
@@ -16,12 +18,7 @@ pub(crate) struct Manner {
 impl Manner {
     /// Returns the time for which it sleeps for so many keys.
     pub(super) fn delay(self, keys: u64) -> Duration {
-        let keys = i64::try_from(keys).unwrap_or(i64::MAX);
-        let us = match self.key_delay_us {
-            us @ ..0 => keys / us.saturating_neg(),
-            us => keys.saturating_mul(us),
-        };
-        Duration::from_micros(us.unsigned_abs())
+        key_delay(self.key_delay_us, keys)
     }
 }
 

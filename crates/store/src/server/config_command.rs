@@ -78,7 +78,8 @@ pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
     for &asked in &args[2..] {
         let lower = asked.to_ascii_lowercase();
         if asked.iter().any(|byte| b"*?[".contains(byte)) {
-            let matching = NAMES.ordered.iter().enumerate().filter(|(_, name)| glob::matches(&lower, name.as_bytes()));
+            let matches = |name: &str| glob::matches(&lower, name.as_bytes()) && !config::is_hidden(name);
+            let matching = NAMES.ordered.iter().enumerate().filter(|(_, name)| matches(name));
             found.extend(matching.map(|(at, name)| (at, name.as_bytes())));
         } else if let Some(at) = NAMES.places.get(&lower[..]) {
             found.push((*at, asked));

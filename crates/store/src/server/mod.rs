@@ -800,6 +800,7 @@ fn bounded(time_ms: u64) -> Duration {
 fn apply(store: &Store, options: &ServerOptions) {
     store.0.appender.watch_from(options.latency_threshold_ms as u64);
     store.0.limits.set(&options.limits);
+    store.0.loading.key_delay_us.store(options.key_load_delay_us, Ordering::Relaxed);
     store.0.limits.lfu_decay.set(options.lfu_decay_time.into());
     store.0.string_max.store(options.proto_max_bulk_len.min(STRING_MAX as u64), Ordering::Relaxed);
     store.0.link.set_terms(replicaof::terms(options));

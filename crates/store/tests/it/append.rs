@@ -285,6 +285,26 @@ fn a_rewrite_that_waits_for_the_file_to_close_is_told_of() {
     }
 }
 
+/// Loads sleep for each key or command for as long as they are told to, and end at once when they no longer are.
+#[test]
+fn loads_of_a_slow_disk_end_when_it_is_quick() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ours = start(in_directory(directory.path()));
+    let [mut client, mut other] = [ours.connect(), ours.connect()];
+    for words in ["SET a 1", "RPUSH b 1 2", "SET c 1"] {
+        ask(&mut client, words);
+    }
+    for command in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
+        assert_eq!(ask(&mut client, "CONFIG SET key-load-delay 1000000000"), "+OK\r\n");
+        client.command(&command.split(' ').collect::<Vec<_>>());
+        wait_for("the load", || (info(&mut other, "loading") == "1").then_some(()));
+        assert_eq!(ask(&mut other, "GET a"), "-LOADING Redis is loading the dataset in memory\r\n", "{command}");
+        assert_eq!(ask(&mut other, "CONFIG SET key-load-delay -2"), "+OK\r\n");
+        assert_eq!(String::from_utf8_lossy(&client.read_reply()), "+OK\r\n", "{command}");
+        assert_eq!(ask(&mut other, "DBSIZE"), ":3\r\n", "{command}");
+    }
+}
+
 /// Operators and their tools search the log for these lines.
 #[test]
 fn the_log_has_the_lines_of_redis() {
