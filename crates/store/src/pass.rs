@@ -67,6 +67,8 @@ pub(crate) struct Pass {
     /// Locked by the thread that asks for old values.
     asking: Mutex<()>,
     keys: AtomicU64,
+    /// Whether its threads make no more pauses for others.
+    hurries: AtomicBool,
     longest: Longest,
     /// Whether nothing more is handed over.
     is_given_up: AtomicBool,
@@ -106,6 +108,7 @@ impl Pass {
             manner,
             asking: Mutex::default(),
             keys: AtomicU64::new(0),
+            hurries: AtomicBool::new(false),
             longest: Longest::default(),
             is_given_up: AtomicBool::new(form.is_none()),
             fault: Mutex::default(),
@@ -125,6 +128,11 @@ impl Pass {
     /// Returns the number of keys that were handed over so far.
     pub(crate) fn keys(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Makes no more pauses for others.
+    pub(crate) fn hurry(&self) {
+        self.hurries.store(true, Ordering::Relaxed);
     }
 
     /// Hands over nothing more; the threads go on to restore what the next cut needs.
@@ -242,7 +250,7 @@ impl Pass {
             part.begin(*number);
             let keys = part.copied.write(&mut part.chunk);
             self.count(keys, part);
-            if !self.manner.pause_max.is_zero() {
+            if !self.manner.pause_max.is_zero() && !self.hurries.load(Ordering::Relaxed) {
                 part.pacer.pace(self.manner.pause_max);
             }
         }
@@ -429,13 +437,13 @@ impl Pass {
 
     fn hand_over(&self, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
         let delay = self.manner.delay(std::mem::take(&mut part.keys));
-        let chunk = part.take();
-        if !chunk.bytes().is_empty() {
-            let summed = chunk.summed();
+        if !part.chunk.bytes().is_empty() {
+            let summed = part.chunk.summed();
             let mut sink = sink.lock();
-            self.give_summed(&mut *sink, &chunk, summed);
+            self.give_summed(&mut *sink, &part.chunk, summed);
             self.sleep(delay);
         }
+        part.clear();
     }
 
     /// Sleeps for so long, unless the pass is given up.
@@ -486,6 +494,12 @@ impl Part {
             self.chunk.database(u64::from(number));
             self.number = Some(number);
         }
+    }
+
+    /// Removes what was handed over. Its room is used again: the kernel clears what it hands out anew.
+    fn clear(&mut self) {
+        self.number = None;
+        self.chunk.clear();
     }
 
     fn take(&mut self) -> Chunk {

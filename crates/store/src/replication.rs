@@ -157,7 +157,10 @@ pub(crate) struct Figures {
     pub(crate) full: AtomicU64,
     pub(crate) partial: AtomicU64,
     pub(crate) partial_refused: AtomicU64,
+    /// Bytes of data sets and of the stream that were sent.
     pub(crate) output_bytes: AtomicU64,
+    /// Those of them that no worker has written.
+    pub(crate) direct_bytes: AtomicU64,
 }
 
 impl Figures {

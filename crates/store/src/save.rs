@@ -188,7 +188,8 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns the longest pause that a pass makes for others that want its cores. A replica waits for a sync, and changes
-    /// are kept for it meanwhile: it may take half of a core that others want all the time.
+    /// are kept for it meanwhile: it may take half of a core that others want all the time, and [more](Job::hurry) once many
+    /// are kept.
     fn pause_max(self) -> Duration {
         match self {
             Kind::Save => Duration::ZERO,
@@ -285,6 +286,13 @@ impl Job {
             state.pass = None;
             state.end = Some(end);
         });
+    }
+
+    /// Lets its pass make no more pauses for others.
+    pub(crate) fn hurry(&self) {
+        if let Some(pass) = &self.state.lock().pass {
+            pass.hurry();
+        }
     }
 
     /// Ends it without a file.

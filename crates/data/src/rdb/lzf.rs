@@ -8,8 +8,10 @@
 //!
 //! The compressor is greedy and remembers the last place of each hash of three bytes, in a table of at most 64 KiB.
 //! Where it finds no match it takes longer steps, so that noise is not searched byte by byte; it gives up as soon as
-//! its output exceeds the caller's limit. The decompressor allocates at most 88 times the length of its input, the
+//! its output exceeds the caller's limit, or if the first bytes have become no shorter. The decompressor allocates at most 88 times the length of its input, the
 //! maximum expansion, and never reads or writes out of bounds.
+
+use std::ops::RangeInclusive;
 
 const LITERALS_MAX: usize = 32;
 const BACK_MAX: usize = 1 << 13;
@@ -22,21 +24,39 @@ const TABLE_BITS_MAX: u32 = 14;
 /// up to [`STEP_MAX`].
 const PATIENCE_BITS: u32 = 7;
 const STEP_MAX: usize = 16;
+/// If the limit is below the input's length, and the first quarter of it, but as many bytes as these at least and at most,
+/// becomes shorter by less than a 64th, the rest is believed to be like it: compressed data, keys, short random digits.
+const TRIAL: RangeInclusive<usize> = 512..=BACK_MAX;
+const TRIAL_GAIN: usize = 64;
+/// Outputs of inputs up to this length do not grow in steps.
+const SMALL_MAX: usize = 64 << 10;
 
-/// Compresses `input`, which is shorter than 4 GiB; returns `None` if the result would exceed `limit` bytes.
+/// Compresses `input`, which is shorter than 4 GiB; returns `None` if the result would exceed `limit` bytes, or seems to.
 pub(super) fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
     // As many slots as the input has bytes, so that a short string does not need a long one's table.
     let bits = (usize::BITS - input.len().leading_zeros()).clamp(4, TABLE_BITS_MAX);
     let slot = |three: u32| (three.wrapping_mul(0x9e37_79b1) >> (u32::BITS - bits)) as usize;
     // One more than the last position of each hash; 0 for none.
     let mut places = vec![0u32; 1 << bits];
-    let mut out = Vec::with_capacity(limit.min(input.len() / 2));
+    let mut out = Vec::with_capacity(limit.min(if input.len() <= SMALL_MAX { input.len() } else { input.len() / 2 }));
     let (mut at, mut literals) = (0, 0);
+    let mut trial = match limit < input.len() {
+        true => (input.len() / 4).clamp(*TRIAL.start(), *TRIAL.end()),
+        false => usize::MAX,
+    };
     while let Some(three) = three_at(input, at) {
+        if at >= trial {
+            if out.len() + (at - literals) >= at - at / TRIAL_GAIN {
+                return None;
+            }
+            trial = usize::MAX;
+        }
         let seen = std::mem::replace(&mut places[slot(three)], at as u32 + 1) as usize;
-        let from = seen.wrapping_sub(1);
-        let back = at.wrapping_sub(from);
-        if seen == 0 || back > BACK_MAX || three_at(input, from) != Some(three) {
+        let from = seen.saturating_sub(1);
+        let back = at - from;
+        // One branch: each alone could hardly be predicted.
+        let is_run = (seen != 0) & (back <= BACK_MAX) & (three_at(input, from) == Some(three));
+        if !is_run {
             at += 1 + ((at - literals) >> PATIENCE_BITS).min(STEP_MAX - 1);
             if out.len() + (at.min(input.len()) - literals) > limit {
                 return None;
@@ -71,8 +91,13 @@ fn common(new: &[u8], old: &[u8]) -> usize {
 }
 
 /// Returns three bytes as a number.
+#[inline]
 fn three_at(input: &[u8], at: usize) -> Option<u32> {
-    let [a, b, c] = *input.get(at..)?.first_chunk()?;
+    let rest = input.get(at..)?;
+    if let Some(four) = rest.first_chunk() {
+        return Some(u32::from_le_bytes(*four) & 0x00ff_ffff);
+    }
+    let [a, b, c] = *rest.first_chunk()?;
     Some(u32::from_le_bytes([a, b, c, 0]))
 }
 
@@ -164,6 +189,29 @@ mod tests {
         for run in 2..300 {
             check(&[&noise[..300], &noise[..run], b"!"].concat(), 330 + run.min(8));
         }
+    }
+
+    /// What does not become shorter at its start is not tried to its end; texts are.
+    #[test]
+    fn noise_is_given_up_early() {
+        let mut state = 1_u64;
+        let mut digit = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            b"0123456789abcdef"[(state >> 60) as usize]
+        };
+        let mut noise = |count| std::iter::repeat_with(&mut digit).take(count).collect::<Vec<u8>>();
+        let zeros = [b'0'; 2_000];
+        let late = [&noise(700), &zeros[..1_000]].concat();
+        assert!(compress(&late, usize::MAX / 2).is_some_and(|packed| packed.len() < late.len() / 2));
+        assert_eq!(compress(&late, late.len() - 4), None);
+        let early = [&noise(400), &zeros[..]].concat();
+        assert!(compress(&early, early.len() - 4).is_some_and(|packed| packed.len() < early.len() / 4));
+        // Many digits have all groups of three, and again.
+        let digits = noise(100_000);
+        assert!(compress(&digits, digits.len() - 4).is_some_and(|packed| packed.len() < digits.len() * 9 / 10));
+        let text: String =
+            (0..200).map(|n| format!("The user {} has {} points; ", n * 7919 % 1000, n * 104_729 % 997)).collect();
+        assert!(compress(text.as_bytes(), text.len() - 4).is_some_and(|packed| packed.len() < text.len() * 2 / 3));
     }
 
     #[test]

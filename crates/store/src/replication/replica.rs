@@ -1,16 +1,26 @@
 //! A replica, as its master knows it.
+//!
+//! Its worker sends what it is to get, with one exception: a sync writes the data set to the socket itself, unless the
+//! connection is encrypted, so that the worker's other clients do not wait for copies of some hundred megabytes. The worker
+//! lets it begin once everything before that has been written, and writes nothing until the data set has ended.
 
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
 
 use super::{Replication, ReplicationOptions};
 
 /// The bytes of a data set that may wait for a replica.
 const PAYLOAD_QUEUE_MAX: usize = 4 << 20;
+/// What counts as the limit of the bytes that may wait for a replica if there is none.
+const UNLIMITED_BYTES: u64 = 64 << 20;
 /// The time between two looks at whether a replica is to be waited for.
 const LOOKS_EACH: Duration = Duration::from_millis(100);
 
@@ -61,6 +71,8 @@ pub(crate) struct Replica {
     acked_at: Mutex<Instant>,
     over_since: Mutex<Option<Instant>>,
     payload: Mutex<Payload>,
+    /// Its socket, if a sync may write to it.
+    socket: Mutex<Option<Arc<OwnedFd>>>,
     /// Told when the payload has more room, or the replica is gone.
     room: Condvar,
     /// The empty lines that tell it to wait.
@@ -77,16 +89,20 @@ pub(crate) enum Notice {
     Filled,
     /// It has to end.
     Disconnect,
+    /// It has to end, because too much waits for it.
+    Overcome,
 }
 
 #[derive(Default)]
 struct Payload {
-    chunks: VecDeque<Arc<Vec<u8>>>,
+    chunks: VecDeque<Vec<u8>>,
     /// The bytes of the first chunk that were taken.
     taken: usize,
     bytes: usize,
     /// Whether what comes next belongs to the data set.
     has_data: bool,
+    /// Whether everything before the data set was written, and the sync writes the rest to the socket.
+    is_direct: bool,
     is_ended: bool,
 }
 
@@ -126,12 +142,19 @@ impl Replica {
             acked_at: Mutex::new(now),
             over_since: Mutex::default(),
             payload: Mutex::default(),
+            socket: Mutex::default(),
             room: Condvar::new(),
             lines: AtomicU32::new(0),
             is_gone: AtomicBool::new(false),
             replication,
             notify: Box::new(notify),
         }
+    }
+
+    /// Lets a sync write to the socket.
+    pub(crate) fn with_socket(self, socket: OwnedFd) -> Replica {
+        *self.socket.lock() = Some(Arc::new(socket));
+        self
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -177,19 +200,28 @@ impl Replica {
         self.set_position(offset);
         {
             let mut payload = self.payload.lock();
-            payload.push(Arc::new(head));
+            payload.push(head);
             payload.has_data = is_marked;
         }
         self.wake();
     }
 
-    /// Adds to the payload; waits while too much waits, as long as `may_wait` allows. Returns false if the replica is gone.
-    pub(super) fn add_payload(&self, chunk: &Arc<Vec<u8>>, may_wait: impl Fn(Duration) -> bool) -> bool {
+    /// Adds to the payload, or writes it; waits while too much waits, as long as `may_wait` allows. Returns false if the
+    /// replica is gone.
+    pub(super) fn add_payload(&self, chunk: &[u8], may_wait: impl Fn(Duration) -> bool) -> bool {
+        let socket = self.socket.lock().clone();
+        if socket.is_some() && !std::mem::replace(&mut self.payload.lock().has_data, true) {
+            self.wake();
+        }
         let mut payload = self.payload.lock();
         let since = Instant::now();
-        while payload.bytes >= PAYLOAD_QUEUE_MAX && !self.is_gone() {
+        let has_room = |payload: &Payload| match socket {
+            Some(_) => payload.is_direct,
+            None => payload.bytes < PAYLOAD_QUEUE_MAX,
+        };
+        while !has_room(&payload) && !self.is_gone() {
             self.room.wait_for(&mut payload, LOOKS_EACH);
-            if payload.bytes >= PAYLOAD_QUEUE_MAX && !may_wait(since.elapsed()) {
+            if !has_room(&payload) && !may_wait(since.elapsed()) {
                 drop(payload);
                 self.disconnect();
                 return false;
@@ -198,15 +230,55 @@ impl Replica {
         if self.is_gone() {
             return false;
         }
-        payload.push(chunk.clone());
+        if let Some(socket) = socket {
+            drop(payload);
+            let is_written = self.write(&socket, chunk, may_wait);
+            if !is_written {
+                self.disconnect();
+            }
+            return is_written;
+        }
+        payload.push(chunk.to_vec());
         payload.has_data = true;
         drop(payload);
         self.wake();
         true
     }
 
+    /// Writes bytes to the socket; waits while it takes nothing, as long as `may_wait` allows. Returns false if the replica
+    /// is gone.
+    fn write(&self, socket: &OwnedFd, mut bytes: &[u8], may_wait: impl Fn(Duration) -> bool) -> bool {
+        let figures = &self.replication.figures;
+        let mut since = Instant::now();
+        while !bytes.is_empty() {
+            match SockRef::from(socket).send_with_flags(bytes, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) {
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    figures.output_bytes.fetch_add(count as u64, Ordering::Relaxed);
+                    figures.direct_bytes.fetch_add(count as u64, Ordering::Relaxed);
+                    since = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let time = Timespec { tv_sec: 0, tv_nsec: LOOKS_EACH.subsec_nanos().into() };
+                    // An error of the socket shows at the next attempt.
+                    let _ = poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&time));
+                    if !may_wait(since.elapsed()) {
+                        return false;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+            if self.is_gone() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Ends the payload.
     pub(super) fn end_payload(&self) {
+        self.socket.lock().take();
         self.payload.lock().is_ended = true;
         *self.acked_at.lock() = Instant::now();
         self.wake();
@@ -237,27 +309,40 @@ impl Replica {
     fn read_payload(&self, most: usize, out: &mut Vec<u8>) -> bool {
         let mut payload = self.payload.lock();
         if payload.chunks.is_empty() && !payload.is_ended {
-            // The cut is waited for, or the file; inside the data set there are no lines.
-            return if payload.has_data { false } else { self.read_lines(out) };
+            if !payload.has_data {
+                // The cut is waited for, or the file; inside the data set there are no lines.
+                return self.read_lines(out);
+            }
+            if payload.is_direct || self.socket.lock().is_none() {
+                return false;
+            }
+            // What was read before has been written, unless it is still there.
+            payload.is_direct = out.is_empty();
+            self.room.notify_all();
+            return !payload.is_direct;
         }
         self.lines.store(0, Ordering::SeqCst);
         let mut count = 0;
         while count < most
-            && let Some(first) = payload.chunks.front().cloned()
+            && let Some(first) = payload.chunks.front()
         {
             let here = &first[payload.taken..];
             let here = &here[..here.len().min(most - count)];
             out.extend_from_slice(here);
-            count += here.len();
-            payload.taken += here.len();
-            payload.bytes -= here.len();
-            if payload.taken == first.len() {
+            let (taken, is_whole) = (here.len(), payload.taken + here.len() == first.len());
+            count += taken;
+            payload.taken += taken;
+            payload.bytes -= taken;
+            if is_whole {
                 payload.chunks.pop_front();
                 payload.taken = 0;
             }
         }
+        self.replication.figures.output_bytes.fetch_add(count as u64, Ordering::Relaxed);
         let is_over = payload.chunks.is_empty() && payload.is_ended;
-        let has_more = !payload.chunks.is_empty();
+        // Once this is written, a sync that waits for that may begin to write.
+        let lets_begin = payload.has_data && !payload.is_ended && self.socket.lock().is_some();
+        let has_more = !payload.chunks.is_empty() || lets_begin;
         drop(payload);
         self.room.notify_all();
         if is_over {
@@ -306,6 +391,14 @@ impl Replica {
         self.acked_at.lock().elapsed()
     }
 
+    /// Returns whether so much of the stream waits for its data set that it may be disconnected before it has that.
+    pub(super) fn is_pressed(&self, end: u64, options: &ReplicationOptions) -> bool {
+        let limits = [options.output_limit.soft, options.output_limit.hard];
+        let limit = limits.into_iter().filter(|bytes| *bytes > 0).min().unwrap_or(UNLIMITED_BYTES);
+        let behind = self.position().map_or(0, |position| end.saturating_sub(position));
+        self.phase() == Phase::Syncing && behind >= limit / 4
+    }
+
     /// Disconnects it if it is too far behind.
     pub(super) fn check_limit(&self, end: u64, options: &ReplicationOptions) {
         let Some(position) = self.position() else { return };
@@ -321,8 +414,9 @@ impl Replica {
                 false
             }
         };
-        if is_soft || exceeds(limit.hard) {
-            self.disconnect();
+        if (is_soft || exceeds(limit.hard)) && !self.is_gone() {
+            self.leave();
+            (self.notify)(Notice::Overcome);
         }
     }
 
@@ -345,6 +439,7 @@ impl Replica {
     /// Records that the connection has ended.
     pub(super) fn leave(&self) {
         self.is_gone.store(true, Ordering::SeqCst);
+        self.socket.lock().take();
         let mut payload = self.payload.lock();
         (payload.chunks, payload.bytes, payload.taken) = (VecDeque::new(), 0, 0);
         drop(payload);
@@ -353,7 +448,7 @@ impl Replica {
 }
 
 impl Payload {
-    fn push(&mut self, chunk: Arc<Vec<u8>>) {
+    fn push(&mut self, chunk: Vec<u8>) {
         self.bytes += chunk.len();
         self.chunks.push_back(chunk);
     }

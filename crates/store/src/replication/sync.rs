@@ -127,6 +127,12 @@ impl Inner {
             return;
         }
         let options = replication.options();
+        let end = replication.offset();
+        if replicas.iter().any(|replica| replica.is_pressed(end, &options))
+            && let Some(job) = self.saver.job()
+        {
+            job.hurry();
+        }
         for replica in &replicas {
             let is_silent = replica.phase() != Phase::Waiting && replica.phase() != Phase::Syncing && !replica.is_old;
             if is_silent && replica.lag() > options.timeout {
@@ -413,13 +419,12 @@ struct Sockets {
 impl Sockets {
     /// Sends bytes to all that are left. The error says that none is.
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        let chunk = Arc::new(bytes.to_vec());
         let (loading, timeout) = (&self.inner.loading, self.inner.replication.options().timeout);
         let may_wait =
             |time: Duration| time < timeout && (time < PATIENCE || !loading.holds_writes_for(Behind::Snapshot));
         let mut is_any = false;
         for replica in self.chosen.iter().filter(|replica| !replica.is_gone()) {
-            let is_there = replica.add_payload(&chunk, may_wait);
+            let is_there = replica.add_payload(bytes, may_wait);
             if !is_there {
                 self.inner.saver.log(3, &format!("A replica does not take its data set: {}", replica.address));
             }

@@ -1,3 +1,6 @@
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
+
 use super::replica::Told;
 use super::*;
 
@@ -76,10 +79,106 @@ fn lines_come_only_before_the_data_set() {
         replica.begin_payload(0, b"head".to_vec(), is_marked);
         assert_eq!([read(&replica), read(&replica)], ["head", if is_marked { "" } else { "\n" }]);
         for part in ["one", "two"] {
-            assert!(replica.add_payload(&Arc::new(part.into()), |_| true));
+            assert!(replica.add_payload(part.as_bytes(), |_| true));
             assert_eq!([read(&replica), read(&replica)], [part, ""]);
         }
     }
+}
+
+/// A sync writes the data set to the socket itself once what comes before it was written, and nobody else writes meanwhile.
+#[test]
+fn a_data_set_goes_to_the_socket_behind_what_its_worker_wrote() {
+    let replication = Arc::new(Replication::new(Arc::new(Memory::new())));
+    for is_marked in [true, false] {
+        let (mut there, here) = UnixStream::pair().expect("sockets");
+        let told = Told { takes_marked: is_marked, ..Told::default() };
+        let replica = Replica::new("host".into(), &told, false, replication.clone(), |_| {});
+        let replica = replica.with_socket(here.try_clone().expect("a descriptor").into());
+        let sent = |out: &mut Vec<u8>| {
+            let goes_on = replica.read(100, out);
+            (goes_on, String::from_utf8(std::mem::take(out)).expect("text"))
+        };
+        let whole = "x".repeat(1 << 20);
+        std::thread::scope(|scope| {
+            replica.choose();
+            replica.begin_payload(0, b"head".to_vec(), is_marked);
+            assert_eq!(sent(&mut Vec::new()), (is_marked, "head".into()));
+            let (replica, parts) = (&replica, [&b"one"[..], whole.as_bytes()]);
+            let writer = scope.spawn(move || parts.map(|part| replica.add_payload(part, |_| true)));
+            // The head is still to be written.
+            while sent(&mut b"head".to_vec()) != (true, "head".into()) {
+                std::thread::yield_now();
+            }
+            assert_eq!(replication.figures.direct_bytes.load(Ordering::SeqCst), 0);
+            assert_eq!(sent(&mut Vec::new()), (false, String::new()));
+            replica.send_line();
+            let mut came = vec![0; 3 + whole.len()];
+            there.read_exact(&mut came).expect("the data set");
+            assert!(came.starts_with(b"onex") && came.ends_with(b"xx"));
+            assert_eq!(writer.join().expect("the thread"), [true, true]);
+        });
+        replica.end_payload();
+        assert_eq!(sent(&mut Vec::new()), (!is_marked, String::new()));
+        assert_eq!(replication.figures.direct_bytes.swap(0, Ordering::SeqCst), 3 + whole.len() as u64);
+        drop((replica, here));
+        assert_eq!(there.read(&mut [0; 10]).expect("its end"), 0);
+    }
+}
+
+/// A sync does not wait for ever for a replica that takes nothing, and ends with one that is gone.
+#[test]
+fn a_sync_gives_up_a_replica_that_takes_nothing() {
+    let replication = Arc::new(Replication::new(Arc::new(Memory::new())));
+    let large = vec![b'x'; 8 << 20];
+    let begun = |here: UnixStream| {
+        let told = Told { takes_marked: true, ..Told::default() };
+        let replica = Replica::new("host".into(), &told, false, replication.clone(), |_| {}).with_socket(here.into());
+        replica.choose();
+        replica.begin_payload(0, b"head".to_vec(), true);
+        replica
+    };
+    // Its worker does not write what comes first.
+    let (there, here) = UnixStream::pair().expect("sockets");
+    let replica = begun(here);
+    assert!(!replica.add_payload(&large, |_| false) && replica.is_gone());
+    // It does not read.
+    drop(there);
+    let (there, here) = UnixStream::pair().expect("sockets");
+    let replica = begun(here);
+    assert!(replica.read(100, &mut Vec::new()) && !replica.read(100, &mut Vec::new()));
+    assert!(!replica.add_payload(&large, |_| false) && replica.is_gone());
+    drop(there);
+    // It has gone.
+    let (there, here) = UnixStream::pair().expect("sockets");
+    let replica = begun(here);
+    assert!(replica.read(100, &mut Vec::new()) && !replica.read(100, &mut Vec::new()));
+    drop(there);
+    assert!(!replica.add_payload(&large, |_| true) && replica.is_gone());
+}
+
+/// What waits for the data set of a replica is bounded; a sync hurries long before it is too much.
+#[test]
+fn a_sync_is_pressed_by_what_waits_behind_it() {
+    let replication = Arc::new(Replication::new(Arc::new(Memory::new())));
+    replication.keep_backlog();
+    let told = Told { takes_marked: true, ..Told::default() };
+    let replica = Replica::new("host".into(), &told, false, replication.clone(), |_| {});
+    let pressed_from = |hard, soft| {
+        let options = ReplicationOptions {
+            output_limit: OutputLimit { hard, soft, soft_s: 60 },
+            ..ReplicationOptions::default()
+        };
+        (0..40).find(|megabytes| replica.is_pressed(megabytes << 20, &options))
+    };
+    assert_eq!(pressed_from(4 << 20, 0), None, "it waits for a cut");
+    replica.choose();
+    replica.begin_payload(1 << 20, Vec::new(), true);
+    assert_eq!(pressed_from(8 << 20, 0), Some(3));
+    assert_eq!(pressed_from(8 << 20, 4 << 20), Some(2));
+    assert_eq!(pressed_from(0, 0), Some(17));
+    replica.end_payload();
+    replica.read(100, &mut Vec::new());
+    assert_eq!(pressed_from(8 << 20, 0), None, "it has its data set");
 }
 
 /// A command whose checks came before the store was made a replica writes nothing behind that, by whatever way it runs. Only

@@ -239,7 +239,7 @@ impl Worker {
         client: impl FnOnce(u64) -> Client,
     ) {
         let id = self.server.next_client.fetch_add(1, Ordering::Relaxed);
-        let client = Arc::new(client(id));
+        let client = Arc::new(client(id).encrypted(matches!(stream, ReadHalf::Tls(_))));
         let exit = Exit::new(half, client.clone());
         let places = (options.maxclients as usize).saturating_sub(self.server.handshakes());
         let is_added = self.server.clients.add(&client, places);

@@ -37,6 +37,8 @@ pub(super) struct Client {
     /// The same for the server's end of the connection.
     pub local: String,
     pub is_unix: bool,
+    /// Whether its bytes go through TLS.
+    pub is_encrypted: bool,
     pub descriptor: i32,
     pub since: Instant,
     /// The user of its commands.
@@ -201,6 +203,7 @@ impl Client {
             address,
             local,
             is_unix,
+            is_encrypted: false,
             descriptor,
             since: now,
             user: Mutex::new(user.clone()),
@@ -217,6 +220,11 @@ impl Client {
             waker: Mutex::new(None),
             master: None,
         }
+    }
+
+    /// Sets whether its bytes go through TLS.
+    pub fn encrypted(self, is_encrypted: bool) -> Client {
+        Client { is_encrypted, ..self }
     }
 
     /// Lets the client stand for a connection of the link to the master.

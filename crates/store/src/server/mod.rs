@@ -639,6 +639,7 @@ impl Server {
         let mut totals = workers.ended.clone();
         workers.running.iter().chain(&workers.inside).for_each(|worker| totals.add(worker));
         totals.add_scripts(&self.store.0.scripts.counts);
+        totals.output_bytes += self.store.0.replication.figures.direct_bytes.load(Ordering::Relaxed);
         totals
     }
 

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 use std::future::{Future, poll_fn};
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -131,17 +132,36 @@ fn join(server: &Server, client: &Arc<Client>, told: &Told, asked: Option<Asked>
     let (inner, replication) = (&server.store.0, &server.store.0.replication);
     let address = client.address.rsplit_once(':').map_or("", |(host, _)| host);
     let address = address.trim_matches(['[', ']']).to_owned();
-    let notified = Arc::downgrade(client);
+    let (notified, log) = (Arc::downgrade(client), server.log.get().cloned());
     let notify = move |notice: Notice| {
-        if let Some(client) = notified.upgrade() {
-            match notice {
-                Notice::Filled if client.outbox.fill() => client.wake(),
-                Notice::Filled => {}
-                Notice::Disconnect => client.kill(),
+        let Some(client) = notified.upgrade() else { return };
+        match notice {
+            Notice::Filled if client.outbox.fill() => client.wake(),
+            Notice::Filled => {}
+            Notice::Disconnect => client.kill(),
+            Notice::Overcome => {
+                let (id, address, local) = (client.id, &client.address, &client.local);
+                let text = format!(
+                    "Client id={id} addr={address} laddr={local} flags=S scheduled to be closed ASAP for overcoming of \
+                     output buffer limits."
+                );
+                if let Some(log) = &log {
+                    log(3, text.as_bytes());
+                }
+                client.kill();
             }
         }
     };
-    let replica = Arc::new(Replica::new(address, told, asked.is_none(), replication.clone(), notify));
+    let mut replica = Replica::new(address, told, asked.is_none(), replication.clone(), notify);
+    if !client.is_encrypted {
+        // SAFETY: the connection that runs this command has it open.
+        let socket = unsafe { BorrowedFd::borrow_raw(client.descriptor) };
+        // Without another descriptor, its worker sends the data set, too.
+        if let Ok(socket) = socket.try_clone_to_owned() {
+            replica = replica.with_socket(socket);
+        }
+    }
+    let replica = Arc::new(replica);
     let of_client = replica.clone();
     client.outbox.set_source(move |most, out| of_client.read(most, out));
     // It is the first time.

@@ -569,6 +569,12 @@ fn replicas_that_do_not_read_are_disconnected() {
         options.client_output_buffer_limit[1] = OutputLimit { hard: 4 << 20, soft: 0, soft_s: 0 };
         options.repl_timeout_s = 5;
     });
+    let logged: Arc<Mutex<String>> = Arc::default();
+    let of_server = logged.clone();
+    master
+        .running
+        .server
+        .set_log(move |_, text| *of_server.lock().expect("no panic") += &String::from_utf8_lossy(text));
     let mut client = master.connect();
     let mut replica = Bare::connect(&master.running.address());
     replica.sync();
@@ -580,6 +586,9 @@ fn replicas_that_do_not_read_are_disconnected() {
         let held: u64 = master.told("memory", "mem_total_replication_buffers").parse().expect("a number");
         (held < 2 << 20).then_some(())
     });
+    let logged = logged.lock().expect("no panic").clone();
+    let told = "flags=S scheduled to be closed ASAP for overcoming of output buffer limits.";
+    assert_eq!(logged.matches(told).count(), 1, "{logged}");
     // One that does not take its data set holds up nobody, either, and others get theirs.
     for number in 0..300 {
         client.ask(&["SET", &format!("large{number}"), &"x".repeat(100_000)]);

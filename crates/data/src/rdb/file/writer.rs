@@ -110,6 +110,12 @@ impl Chunk {
         Chunk { bytes: Vec::new(), form: settings.form(), version: VERSION }
     }
 
+    /// Removes everything; the room stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.version = VERSION;
+    }
+
     /// Returns the bytes so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
