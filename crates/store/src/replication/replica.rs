@@ -19,8 +19,6 @@ use super::{Replication, ReplicationOptions};
 
 /// The bytes of a data set that may wait for a replica.
 const PAYLOAD_QUEUE_MAX: usize = 4 << 20;
-/// What counts as the limit of the bytes that may wait for a replica if there is none.
-const UNLIMITED_BYTES: u64 = 64 << 20;
 /// The time between two looks at whether a replica is to be waited for.
 const LOOKS_EACH: Duration = Duration::from_millis(100);
 
@@ -391,12 +389,16 @@ impl Replica {
         self.acked_at.lock().elapsed()
     }
 
-    /// Returns whether so much of the stream waits for its data set that it may be disconnected before it has that.
+    /// Returns whether it may be disconnected before it has its data set: half of what may wait does, or more than the soft
+    /// limit has waited for a quarter of its time.
     pub(super) fn is_pressed(&self, end: u64, options: &ReplicationOptions) -> bool {
-        let limits = [options.output_limit.soft, options.output_limit.hard];
-        let limit = limits.into_iter().filter(|bytes| *bytes > 0).min().unwrap_or(UNLIMITED_BYTES);
+        let limit = &options.output_limit;
         let behind = self.position().map_or(0, |position| end.saturating_sub(position));
-        self.phase() == Phase::Syncing && behind >= limit / 4
+        let is_long = || {
+            let since = *self.over_since.lock();
+            since.is_some_and(|since| since.elapsed() >= Duration::from_secs(limit.soft_s) / 4)
+        };
+        self.phase() == Phase::Syncing && (limit.hard > 0 && behind >= limit.hard / 2 || is_long())
     }
 
     /// Disconnects it if it is too far behind.

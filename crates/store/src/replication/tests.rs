@@ -163,22 +163,23 @@ fn a_sync_is_pressed_by_what_waits_behind_it() {
     replication.keep_backlog();
     let told = Told { takes_marked: true, ..Told::default() };
     let replica = Replica::new("host".into(), &told, false, replication.clone(), |_| {});
-    let pressed_from = |hard, soft| {
-        let options = ReplicationOptions {
-            output_limit: OutputLimit { hard, soft, soft_s: 60 },
-            ..ReplicationOptions::default()
-        };
-        (0..40).find(|megabytes| replica.is_pressed(megabytes << 20, &options))
+    let options = |hard, soft| ReplicationOptions {
+        output_limit: OutputLimit { hard, soft, soft_s: 1 },
+        backlog_bytes: 0,
+        ..ReplicationOptions::default()
     };
+    let pressed_from = |hard, soft| (0..40).find(|megabytes| replica.is_pressed(megabytes << 20, &options(hard, soft)));
     assert_eq!(pressed_from(4 << 20, 0), None, "it waits for a cut");
     replica.choose();
     replica.begin_payload(1 << 20, Vec::new(), true);
-    assert_eq!(pressed_from(8 << 20, 0), Some(3));
-    assert_eq!(pressed_from(8 << 20, 4 << 20), Some(2));
-    assert_eq!(pressed_from(0, 0), Some(17));
+    assert_eq!(pressed_from(8 << 20, 0), Some(5));
+    assert_eq!([pressed_from(0, 0), pressed_from(0, 4 << 20)], [None, None]);
+    replica.check_limit(6 << 20, &options(0, 4 << 20));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(pressed_from(0, 4 << 20), Some(0), "for a quarter of the time");
     replica.end_payload();
     replica.read(100, &mut Vec::new());
-    assert_eq!(pressed_from(8 << 20, 0), None, "it has its data set");
+    assert_eq!(pressed_from(8 << 20, 4 << 20), None, "it has its data set");
 }
 
 /// A command whose checks came before the store was made a replica writes nothing behind that, by whatever way it runs. Only
