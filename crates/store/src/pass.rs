@@ -25,6 +25,7 @@ use sluicegate_data::value::Entry;
 use crate::Inner;
 use crate::hold::HeldKeys;
 use crate::keyspace::Db;
+use crate::loading::key_delay;
 use crate::section::Section;
 use crate::snapshot::{Form, Snapshots};
 use crate::stripe::Stripe;
@@ -436,7 +437,7 @@ impl Pass {
     }
 
     fn hand_over(&self, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
-        let delay = self.manner.delay(std::mem::take(&mut part.keys));
+        let delay = key_delay(self.manner.key_delay_us, std::mem::take(&mut part.keys));
         if !part.chunk.bytes().is_empty() {
             let summed = part.chunk.summed();
             let mut sink = sink.lock();

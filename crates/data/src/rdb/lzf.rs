@@ -8,8 +8,8 @@
 //!
 //! The compressor is greedy and remembers the last place of each hash of three bytes, in a table of at most 64 KiB.
 //! Where it finds no match it takes longer steps, so that noise is not searched byte by byte; it gives up as soon as
-//! its output exceeds the caller's limit, or if the first bytes have become no shorter. The decompressor allocates at most 88 times the length of its input, the
-//! maximum expansion, and never reads or writes out of bounds.
+//! its output exceeds the caller's limit, or if the start of the input has hardly become shorter. The decompressor
+//! allocates at most 88 times the length of its input, the maximum expansion, and never reads or writes out of bounds.
 
 use std::ops::RangeInclusive;
 
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// What does not become shorter at its start is not tried to its end; texts are.
+    /// The compressor gives up an input whose start does not become shorter, and compresses texts.
     #[test]
     fn noise_is_given_up_early() {
         let mut state = 1_u64;

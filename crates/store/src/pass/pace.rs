@@ -4,8 +4,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::loading::key_delay;
-
 /// How a pass takes its time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Manner {
@@ -13,13 +11,6 @@ pub(crate) struct Manner {
     pub(crate) key_delay_us: i64,
     /// The longest pause that its threads make for others that want their cores; zero: none.
     pub(crate) pause_max: Duration,
-}
-
-impl Manner {
-    /// Returns the time for which it sleeps for so many keys.
-    pub(super) fn delay(self, keys: u64) -> Duration {
-        key_delay(self.key_delay_us, keys)
-    }
 }
 
 /// Keeps a thread from competing with others for a core, as a low priority would. A thread of low priority could lose

@@ -314,7 +314,7 @@ impl Replica {
             if payload.is_direct || self.socket.lock().is_none() {
                 return false;
             }
-            // What was read before has been written, unless it is still there.
+            // The worker empties its output once it has written it.
             payload.is_direct = out.is_empty();
             self.room.notify_all();
             return !payload.is_direct;

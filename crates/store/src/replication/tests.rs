@@ -156,7 +156,7 @@ fn a_sync_gives_up_a_replica_that_takes_nothing() {
     assert!(!replica.add_payload(&large, |_| true) && replica.is_gone());
 }
 
-/// What waits for the data set of a replica is bounded; a sync hurries long before it is too much.
+/// The stream behind a sync is limited; the sync makes no more pauses long before the limit is reached.
 #[test]
 fn a_sync_is_pressed_by_what_waits_behind_it() {
     let replication = Arc::new(Replication::new(Arc::new(Memory::new())));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use sluicegate_store::config::{SavePoint, ServerOptions};
 use sluicegate_store::server::Ending;
@@ -149,16 +149,6 @@ fn clients_are_told_what_redis_tells() {
     assert_eq!(ask(&mut client, "WAITAOF 0 0 0"), "*2\r\n:1\r\n:0\r\n");
 }
 
-/// Lines of the log, without their levels.
-fn logged(ours: &Running) -> Arc<Mutex<Vec<String>>> {
-    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-    let of_server = lines.clone();
-    ours.server.set_log(move |level, text| {
-        of_server.lock().expect("no panic").push(format!("{level} {}", String::from_utf8_lossy(text)));
-    });
-    lines
-}
-
 #[track_caller]
 fn wait_for_line(lines: &Mutex<Vec<String>>, start: &str) {
     let is_there = || lines.lock().expect("no panic").iter().any(|line| line.starts_with(start)).then_some(());
@@ -207,7 +197,7 @@ fn a_file_that_cannot_be_switched_on_again_is_off() {
     let dir = directory.path().join("dir");
     std::fs::create_dir(&dir).expect("a directory");
     let ours = start(in_directory(&dir));
-    let lines = logged(&ours);
+    let lines = ours.logged();
     let mut client = ours.connect();
     std::fs::remove_dir_all(&dir).expect("removed");
     client.ask(&["MULTI"]);
@@ -312,7 +302,7 @@ fn the_log_has_the_lines_of_redis() {
     let dir = directory.path().join("dir");
     std::fs::create_dir(&dir).expect("a directory");
     let ours = Running::with_files(in_directory(&dir), 2);
-    let lines = logged(&ours);
+    let lines = ours.logged();
     assert!(ours.server.begin().expect("right files").is_none());
     let mut client = ours.connect();
     assert_eq!(ask(&mut client, "SET a b"), "+OK\r\n");
@@ -446,7 +436,7 @@ fn the_process_does_not_end_before_the_first_file_is_there() {
     let directory = tempfile::tempdir().expect("a directory");
     let off = ServerOptions { appendonly: false, ..in_directory(directory.path()) };
     let ours = start(off);
-    let lines = logged(&ours);
+    let lines = ours.logged();
     let mut client = ours.connect();
     assert_eq!(ask(&mut client, "SET a b"), "+OK\r\n");
     assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000 appendonly yes"), "+OK\r\n");

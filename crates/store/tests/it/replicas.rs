@@ -1,8 +1,8 @@
 //! Replicas: real ones of Redis and Valkey, and some that only speak the protocol.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -472,11 +472,7 @@ fn replicas_continue_where_they_stopped() {
         assert_eq!(asked, format!("+CONTINUE {id}\r\n"));
         assert_eq!(replica.read_to("SET b"), expected);
     }
-    let lines = Arc::<Mutex<Vec<String>>>::default();
-    let of_server = lines.clone();
-    master.running.server.set_log(move |_, text| {
-        of_server.lock().expect("no panic").push(String::from_utf8_lossy(text).into_owned());
-    });
+    let lines = master.running.logged();
     let whole = |words: &[&str], why: &str| {
         lines.lock().expect("no panic").clear();
         let mut replica = Bare::connect(&address);
@@ -569,12 +565,7 @@ fn replicas_that_do_not_read_are_disconnected() {
         options.client_output_buffer_limit[1] = OutputLimit { hard: 4 << 20, soft: 0, soft_s: 0 };
         options.repl_timeout_s = 5;
     });
-    let logged: Arc<Mutex<String>> = Arc::default();
-    let of_server = logged.clone();
-    master
-        .running
-        .server
-        .set_log(move |_, text| *of_server.lock().expect("no panic") += &String::from_utf8_lossy(text));
+    let logged = master.running.logged();
     let mut client = master.connect();
     let mut replica = Bare::connect(&master.running.address());
     replica.sync();
@@ -586,7 +577,7 @@ fn replicas_that_do_not_read_are_disconnected() {
         let held: u64 = master.told("memory", "mem_total_replication_buffers").parse().expect("a number");
         (held < 2 << 20).then_some(())
     });
-    let logged = logged.lock().expect("no panic").clone();
+    let logged = logged.lock().expect("no panic").join("\n");
     let told = "flags=S scheduled to be closed ASAP for overcoming of output buffer limits.";
     assert_eq!(logged.matches(told).count(), 1, "{logged}");
     // One that does not take its data set holds up nobody, either, and others get theirs.

@@ -1,7 +1,7 @@
 //! A store that serves RESP on threads of this process.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use sluicegate_store::config::ServerOptions;
@@ -56,6 +56,16 @@ impl Running {
     /// Returns the store that is served.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Collects the lines of the log from now on, each with its level and a blank before it.
+    pub fn logged(&self) -> Arc<Mutex<Vec<String>>> {
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let of_server = lines.clone();
+        self.server.set_log(move |level, text| {
+            of_server.lock().expect("no panic").push(format!("{level} {}", String::from_utf8_lossy(text)));
+        });
+        lines
     }
 
     pub fn address(&self) -> String {

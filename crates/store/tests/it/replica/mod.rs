@@ -41,11 +41,7 @@ impl Replica {
 
     fn with(options: ServerOptions) -> Replica {
         let running = Running::with(ServerOptions { enable_debug_command: "yes", ..options }, 2);
-        let log = Arc::<Mutex<Vec<String>>>::default();
-        let lines = log.clone();
-        running.server.set_log(move |_, text| {
-            lines.lock().expect("not poisoned").push(String::from_utf8_lossy(text).into_owned());
-        });
+        let log = running.logged();
         // Threads of a store that has just ended may still have its files.
         if let Some(beginning) = wait_for("right files", || running.server.begin().ok()) {
             beginning.load().expect("right files");
