@@ -33,8 +33,21 @@ const PAGE: usize = 4096;
 /// The time before freed memory is returned to the system, in milliseconds.
 const PURGE_MS: c_long = 10;
 
-/// `mi_option_purge_delay` of mimalloc 3.
-const OPTION_PURGE_DELAY: c_int = 15;
+/// Mimalloc visits all pages of a thread's heap with free blocks at every so many allocations that are not of its shortest
+/// path (those above 1 KiB are not), by default 10,000: in a heap of gigabytes that takes a worker tens of milliseconds, several
+/// times a second. This is the largest value that it accepts.
+const COLLECT_EACH: c_long = 1_000_000;
+
+/// The pages of a size class that a thread's heap takes back when blocks in them are freed, by default all: it bounds what a
+/// visit takes. Others are left to whichever thread needs one of this class.
+const PAGES_TAKEN_BACK: c_long = 16_384;
+
+/// The options of mimalloc 3 that are not left at its defaults: number, name in the environment, value.
+const OPTIONS: [(c_int, &str, c_long); 3] = [
+    (15, "MIMALLOC_PURGE_DELAY", PURGE_MS),
+    (34, "MIMALLOC_GENERIC_COLLECT", COLLECT_EACH),
+    (41, "MIMALLOC_PAGE_MAX_RECLAIM", PAGES_TAKEN_BACK),
+];
 
 unsafe extern "C" {
     fn mi_option_set(option: c_int, value: c_long);
@@ -45,9 +58,11 @@ pub struct Allocator;
 
 /// Sets mimalloc's options, unless the environment sets them. Must be called before other threads exist.
 pub fn configure() {
-    if std::env::var_os("MIMALLOC_PURGE_DELAY").is_none() {
-        // SAFETY: an option that there is, and no other thread reads it now.
-        unsafe { mi_option_set(OPTION_PURGE_DELAY, PURGE_MS) };
+    for (option, name, value) in OPTIONS {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: an option that there is, and no other thread reads it now.
+            unsafe { mi_option_set(option, value) };
+        }
     }
 }
 
@@ -159,12 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn the_option_is_that_of_the_linked_version() {
+    fn the_options_are_those_of_the_linked_version() {
         // SAFETY: options that there are.
         unsafe {
-            assert_eq!(mi_option_get(OPTION_PURGE_DELAY), 1000, "mimalloc 3's default");
+            let get = || OPTIONS.map(|(option, _, _)| mi_option_get(option));
+            assert_eq!(get(), [1000, 10_000, -1], "mimalloc 3's defaults");
             configure();
-            assert_eq!(mi_option_get(OPTION_PURGE_DELAY), PURGE_MS);
+            assert_eq!(get(), OPTIONS.map(|(_, _, value)| value));
         }
     }
 

@@ -404,11 +404,11 @@ impl Pass {
         self.give(&mut *sink, &chunk);
     }
 
-    fn write_images(&self, images: Images, number: u32, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
+    fn write_images(&self, mut images: Images, number: u32, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
         images.note_taken(self.snapshots());
         part.begin(number);
-        part.chunk.append(&images.chunk);
-        self.count(images.keys, part);
+        let keys = images.copied.write(&mut part.chunk);
+        self.count(keys, part);
         for moved in images.moved {
             self.write(moved.head(), Written::of(&moved.value), number, part, sink);
         }

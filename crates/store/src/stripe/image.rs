@@ -1,14 +1,15 @@
 //! Entries of a stripe for a [snapshot](crate::snapshot): the pass that saves them, and the old values of those that are
 //! changed before it comes.
 //!
-//! An old value is copied in its serialised form if it is small. A large one is moved here by the command that removes
-//! or replaces it, a long string by reference. What is moved is not in the sum of the stripe's bytes any more: eviction
+//! An old value is copied if it is small: strings as they are, so that the pass compresses them and not the command,
+//! objects and short strings in their serialised form. A large one is moved here by the command that removes or replaces it,
+//! a long string by reference. What is moved is not in the sum of the stripe's bytes any more: eviction
 //! could not free it. Nor are blocks of a very large list that it does not share with its old value any more.
 
 use std::sync::Arc;
 
 use sluicegate_data::object::{Kind, List};
-use sluicegate_data::rdb::encode::PIECE_BYTES;
+use sluicegate_data::rdb::encode::{PIECE_BYTES, UNCOMPRESSED_MAX};
 use sluicegate_data::rdb::file::{Chunk, KeyHead, Usage, Written};
 use sluicegate_data::table::Slot;
 use sluicegate_data::value::{Entry, Garbage, SHARED_MIN, Value, View};
@@ -45,10 +46,7 @@ impl Facts {
 
 /// Old values of a stripe that the pass has not taken yet.
 pub(crate) struct Images {
-    /// Copied values.
-    pub(crate) chunk: Chunk,
-    /// The number of copied keys.
-    pub(crate) keys: u64,
+    pub(crate) copied: Copied,
     pub(crate) moved: Vec<Moved>,
 }
 
@@ -69,12 +67,12 @@ impl Moved {
 
 impl Images {
     fn new(form: Form) -> Box<Images> {
-        Box::new(Images { chunk: Chunk::new(form.settings), keys: 0, moved: Vec::new() })
+        Box::new(Images { copied: Copied::new(form), moved: Vec::new() })
     }
 
     /// Records that they do not wait any more.
     pub(crate) fn note_taken(&self, snapshots: &Snapshots) {
-        let bytes = self.chunk.bytes().len() + self.moved.iter().map(|moved| moved.bytes).sum::<usize>();
+        let bytes = self.copied.waiting() + self.moved.iter().map(|moved| moved.bytes).sum::<usize>();
         snapshots.end_waiting(bytes);
     }
 }
@@ -119,9 +117,9 @@ pub(crate) struct Copied {
     /// Keys and short strings, one after the other.
     bytes: Vec<u8>,
     entries: Vec<CopiedEntry>,
-    /// Objects in their serialised form.
-    objects: Chunk,
-    objects_count: u64,
+    /// Entries in their serialised form.
+    written: Chunk,
+    written_count: u64,
 }
 
 /// An entry whose key is among the copied bytes.
@@ -140,15 +138,29 @@ enum CopiedString {
 
 impl Copied {
     pub(crate) fn new(form: Form) -> Copied {
-        let objects = Chunk::new(form.settings);
-        Copied { form, bytes: Vec::new(), entries: Vec::new(), objects, objects_count: 0 }
+        let written = Chunk::new(form.settings);
+        Copied { form, bytes: Vec::new(), entries: Vec::new(), written, written_count: 0 }
+    }
+
+    /// Returns the bytes that it occupies, without strings that it shares.
+    fn waiting(&self) -> usize {
+        self.bytes.len() + self.entries.len() * size_of::<CopiedEntry>() + self.written.bytes().len()
+    }
+
+    /// Adds an old value, which may wait for long: one that is not compressed is smaller in its serialised form.
+    fn push_old(&mut self, entry: &Entry) {
+        match entry.string() {
+            Some(View::Bytes(bytes)) if bytes.len() > UNCOMPRESSED_MAX => self.push(entry),
+            _ => self.write_now(entry),
+        }
+    }
+
+    fn write_now(&mut self, entry: &Entry) {
+        self.written_count += u64::from(write(&mut self.written, entry, self.form));
     }
 
     fn push(&mut self, entry: &Entry) {
-        let Some(view) = entry.string() else {
-            self.objects_count += u64::from(write(&mut self.objects, entry, self.form));
-            return;
-        };
+        let Some(view) = entry.string() else { return self.write_now(entry) };
         self.bytes.extend_from_slice(entry.key());
         let string = match (view, entry.shared()) {
             (View::Int(value), _) => CopiedString::Integer(value),
@@ -163,7 +175,7 @@ impl Copied {
 
     /// Appends the entries to a chunk, and forgets them. Returns their number.
     pub(crate) fn write(&mut self, chunk: &mut Chunk) -> u64 {
-        let count = self.entries.len() as u64 + std::mem::take(&mut self.objects_count);
+        let count = self.entries.len() as u64 + std::mem::take(&mut self.written_count);
         let mut rest = &self.bytes[..];
         for CopiedEntry { key, string, facts } in self.entries.drain(..) {
             let (name, after) = rest.split_at(key as usize);
@@ -177,9 +189,9 @@ impl Copied {
             chunk.key(facts.head(name), Written::String(view));
         }
         self.bytes.clear();
-        if !self.objects.bytes().is_empty() {
-            chunk.append(&self.objects);
-            self.objects = Chunk::new(self.form.settings);
+        if !self.written.bytes().is_empty() {
+            chunk.append(&self.written);
+            self.written = Chunk::new(self.form.settings);
         }
         count
     }
@@ -199,9 +211,9 @@ pub(super) fn keep(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entr
             images.moved.push(Moved { key, facts, value: Value::Shared { bytes: shared, raw: false }, bytes });
         }
         None => {
-            let before = images.chunk.bytes().len();
-            images.keys += u64::from(write(&mut images.chunk, entry, form));
-            snapshots.add_waiting(images.chunk.bytes().len() - before);
+            let before = images.copied.waiting();
+            images.copied.push_old(entry);
+            snapshots.add_waiting(images.copied.waiting() - before);
         }
     }
 }
