@@ -596,6 +596,7 @@ impl CommandSpec {
         let of_writes = if self.flags.has(Flags::WRITE) { loading.refusal_of_writes() } else { None };
         of_writes.or_else(|| match () {
             () if loading.is_stale() && !self.flags.has(Flags::STALE) => Some(MASTERDOWN),
+            () if loading.serves() => self.flags.has(Flags::NO_ASYNC_LOADING).then_some(LOADING),
             () if loading.is_on() && !self.flags.has(Flags::LOADING) => Some(LOADING),
             () => None,
         })

@@ -196,8 +196,7 @@ pub const THREADS_MAX: u32 = 1024;
 const UNKNOWN: &str = "unknown parameter";
 const WRONG_WORDS: &str = "wrong number of arguments";
 /// The values of `repl-diskless-load`.
-const LOADS: &[&str] = &["disabled", "on-empty-db", "flush-before-load"];
-const NO_SWAPDB: &str = "the store cannot keep a second data set during a load: use on-empty-db";
+const LOADS: &[&str] = &["disabled", "on-empty-db", "swapdb", "flush-before-load"];
 const NOT_SWITCH: &str = "argument must be 'yes' or 'no'";
 const NOT_NUMBER: &str = "argument couldn't be parsed into an integer";
 const NOT_MEMORY: &str = "argument must be a memory value";
@@ -598,7 +597,6 @@ impl Field {
             Field::Text(field) => *field(options) = value.to_vec(),
             Field::Master(field) if value.is_empty() => *field(options) = None,
             Field::Master(field) => *field(options) = file::master(&[value.to_vec()])?,
-            Field::Loads(_) if value.eq_ignore_ascii_case(b"swapdb") => return Err(NO_SWAPDB.into()),
             Field::Loads(field) => {
                 let named = |choice: &&&str| choice.as_bytes().eq_ignore_ascii_case(value);
                 *field(options) = LOADS.iter().find(named).ok_or_else(|| not_a_choice(LOADS))?;

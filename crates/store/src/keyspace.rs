@@ -161,6 +161,8 @@ impl Totals {
 /// All databases of a store.
 pub struct Keyspace {
     databases: Box<[AtomicPtr<Db>]>,
+    /// The databases of a second data set, while a file becomes one.
+    aside: Box<[AtomicPtr<Db>]>,
     pub(crate) hasher: KeyHasher,
     stripe_bits: u8,
     /// The counters of the stripes of flushed databases.
@@ -199,6 +201,7 @@ impl Keyspace {
     ) -> Keyspace {
         let keyspace = Keyspace {
             databases: (0..databases).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            aside: (0..databases).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             hasher: KeyHasher::default(),
             stripe_bits,
             totals: Totals::default(),
@@ -229,7 +232,7 @@ impl Keyspace {
     pub(crate) fn set_held_by(&self, _closed: &Closed<'_>, id: u64) -> Vec<Arc<Ticket>> {
         self.held_by.store(id, Ordering::SeqCst);
         let mut waiting = Vec::new();
-        for place in &self.databases {
+        for place in self.databases.iter().chain(&self.aside) {
             // SAFETY: a pointer that is not null came from `into_raw`; with the gate closed it is not removed.
             if let Some(db) = unsafe { place.load(Ordering::Acquire).as_ref() } {
                 set_held_by(db, id, &mut waiting);
@@ -272,8 +275,13 @@ impl Keyspace {
 
     /// Returns a database, if something was ever written to it.
     #[inline]
-    pub(crate) fn db<'p>(&self, _pass: &'p Pass<'_>, index: u32) -> Option<&'p Db> {
-        let db = self.databases.get(index as usize)?.load(Ordering::Acquire);
+    pub(crate) fn db<'p>(&self, pass: &'p Pass<'_>, index: u32) -> Option<&'p Db> {
+        self.db_at(pass, self.databases.get(index as usize)?)
+    }
+
+    #[inline]
+    fn db_at<'p>(&self, _pass: &'p Pass<'_>, place: &AtomicPtr<Db>) -> Option<&'p Db> {
+        let db = place.load(Ordering::Acquire);
         // SAFETY: a non-null pointer came from `into_raw`. It is taken out of the array only while the gate is
         // closed, that is, while no pass exists, and is freed later still; the reference lives as long as the pass.
         unsafe { db.as_ref() }
@@ -282,23 +290,52 @@ impl Keyspace {
     /// Returns a database; creates it if it does not exist.
     #[inline]
     pub(crate) fn db_to_write<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
-        self.db(pass, index).unwrap_or_else(|| self.new_db(pass, index))
+        self.db(pass, index).unwrap_or_else(|| self.new_db(pass, &self.databases[index as usize]))
+    }
+
+    /// Returns a database of the second data set; creates it if it does not exist.
+    pub(crate) fn db_aside<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
+        let place = &self.aside[index as usize];
+        self.db_at(pass, place).unwrap_or_else(|| self.new_db(pass, place))
     }
 
     #[cold]
-    fn new_db<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
+    fn new_db<'p>(&self, pass: &'p Pass<'_>, place: &AtomicPtr<Db>) -> &'p Db {
         let new = into_raw(self.empty());
-        let place = &self.databases[index as usize];
         if place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: another thread was first, so `new` was never visible.
             drop(unsafe { Arc::from_raw(new) });
         }
-        self.db(pass, index).expect("a database was just put there")
+        self.db_at(pass, place).expect("a database was just put there")
+    }
+
+    /// Lets the second data set take the place of the first, which is removed.
+    pub(crate) fn take_over(&self, closed: &Closed<'_>) {
+        for places in self.databases.iter().zip(&self.aside) {
+            let (here, aside) = places;
+            if [here, aside].iter().all(|place| place.load(Ordering::Acquire).is_null()) {
+                continue;
+            }
+            if aside.load(Ordering::Acquire).is_null() {
+                aside.store(into_raw(self.empty()), Ordering::Release);
+            }
+            self.exchange(closed, [here, aside]);
+        }
+        self.discard_aside(closed);
+    }
+
+    /// Removes the second data set.
+    pub(crate) fn discard_aside(&self, closed: &Closed<'_>) {
+        self.aside.iter().for_each(|place| self.flush_at(closed, place, false));
     }
 
     /// Empties a database.
-    pub(crate) fn flush(&self, _closed: &Closed<'_>, index: u32) {
-        let place = &self.databases[index as usize];
+    pub(crate) fn flush(&self, closed: &Closed<'_>, index: u32) {
+        self.flush_at(closed, &self.databases[index as usize], index == 0);
+    }
+
+    /// Empties a database. Afterwards there is none, unless it `stays` or somebody waits for its keys.
+    fn flush_at(&self, _closed: &Closed<'_>, place: &AtomicPtr<Db>, stays: bool) {
         let old = place.swap(ptr::null_mut(), Ordering::AcqRel);
         let (mut watched, mut waits, mut holds) = (Vec::new(), Vec::new(), Vec::new());
         if !old.is_null() {
@@ -326,7 +363,7 @@ impl Keyspace {
                 self.discarded.lock().push((old, 0));
             }
         }
-        if index == 0 || !watched.is_empty() || !waits.is_empty() || !holds.is_empty() {
+        if stays || !watched.is_empty() || !waits.is_empty() || !holds.is_empty() {
             let new = self.empty();
             put_watched(&new, watched);
             put_waits(&new, waits);
@@ -365,8 +402,12 @@ impl Keyspace {
     }
 
     /// Exchanges two different databases.
-    pub(crate) fn swap(&self, _closed: &Closed<'_>, a: u32, b: u32) {
-        let places = [a, b].map(|index| &self.databases[index as usize]);
+    pub(crate) fn swap(&self, closed: &Closed<'_>, a: u32, b: u32) {
+        self.exchange(closed, [a, b].map(|index| &self.databases[index as usize]));
+    }
+
+    /// Exchanges the databases of two places, without the clients that watch their keys or wait for them.
+    fn exchange(&self, _closed: &Closed<'_>, places: [&AtomicPtr<Db>; 2]) {
         let watching = self.watching.load(Ordering::SeqCst) > 0;
         let waiting = self.waiting.load(Ordering::SeqCst) > 0;
         let is_held = self.held_by.load(Ordering::SeqCst) != NOBODY;
@@ -562,7 +603,7 @@ fn put_waits(db: &Db, waits: Vec<(usize, Box<WaitTable>)>) {
 
 impl Drop for Keyspace {
     fn drop(&mut self) {
-        for place in &mut self.databases {
+        for place in self.databases.iter_mut().chain(&mut self.aside) {
             let db = *place.get_mut();
             if !db.is_null() {
                 // SAFETY: the pointer came from `into_raw`, and the keyspace has no other user.

@@ -63,6 +63,8 @@ pub struct LoadOptions<'l> {
     pub keeps_expired: bool,
     /// Whether the removal of those that are not kept enters the replication stream.
     pub tells_replicas: bool,
+    /// If the file becomes a [second data set](crate::keyspace::Keyspace::take_over): where its libraries of functions are kept.
+    pub aside: Option<&'l Mutex<Vec<Vec<u8>>>>,
     /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
     pub log: &'l dyn Fn(u8, &str),
 }
@@ -70,7 +72,8 @@ pub struct LoadOptions<'l> {
 impl Default for LoadOptions<'_> {
     fn default() -> Self {
         let (checks, keeps_expired, tells_replicas) = (true, false, false);
-        LoadOptions { checks, existing: Existing::Refuse, keeps_expired, tells_replicas, log: &|_, _| {} }
+        let existing = Existing::Refuse;
+        LoadOptions { checks, existing, keeps_expired, tells_replicas, aside: None, log: &|_, _| {} }
     }
 }
 
@@ -267,6 +270,7 @@ impl Load {
             keeps_expired: options.keeps_expired,
             tells_replicas: options.tells_replicas,
             existing: options.existing,
+            is_aside: options.aside.is_some(),
             is_lfu: inner.memory.policy().is_lfu(),
         };
         let (queue, result) = (Queue::default(), Mutex::default());
@@ -415,10 +419,11 @@ fn read<R: Read>(shared: &Shared<'_>, source: R, options: LoadOptions<'_>) -> Re
                 }
             }
             Event::Aux { name, value } => tell(shared, name, value, options.log),
-            Event::Library(code) => {
-                load_library(inner, code, options.existing == Existing::Replace)
-                    .map_err(|why| LoadFault::Library { why, offset: reader.offset() })?;
-            }
+            Event::Library(code) => match options.aside {
+                Some(libraries) => libraries.lock().push(code.to_vec()),
+                None => load_library(inner, code, options.existing == Existing::Replace)
+                    .map_err(|why| LoadFault::Library { why, offset: reader.offset() })?,
+            },
             Event::Module(name) => return Err(LoadFault::Module { name, offset }),
             Event::Sizes { keys, .. } => expected = keys.min(believed),
             Event::End(_) => break,

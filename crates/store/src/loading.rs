@@ -44,6 +44,10 @@ const READ_ONLY: u16 = 64;
 const STALE: u16 = 128;
 /// The store has too few replicas.
 const LACKS_REPLICAS: u16 = 256;
+/// The file that is being loaded becomes a second data set, and the first one is served meanwhile.
+const SERVES: u16 = 512;
+/// It becomes a second data set.
+const ASIDE: u16 = 1024;
 
 /// A file for which so much waits to be written that commands that write wait, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +71,8 @@ const LOOKS_EACH: Duration = Duration::from_millis(10);
 /// The progress of the present load, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`HOLDS_REPLIES`], [`READ_ONLY`], [`STALE`], [`LACKS_REPLICAS`] and [`Behind`].
+    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`HOLDS_REPLIES`], [`READ_ONLY`], [`STALE`], [`LACKS_REPLICAS`], [`SERVES`], [`ASIDE`] and
+    /// [`Behind`].
     refuses: AtomicU16,
     /// Clients that wait until no file is behind.
     held: Mutex<Vec<Waker>>,
@@ -93,6 +98,22 @@ impl Loading {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.refuses.load(Ordering::Relaxed) & IS_ON != 0
+    }
+
+    /// Returns whether a file is being loaded beside the data set, which is served meanwhile.
+    pub(crate) fn serves(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) & SERVES != 0
+    }
+
+    /// Returns whether a file is being loaded beside the data set: then no save may begin, whose cut would make entries of
+    /// the second data set look saved.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.refuses.load(Ordering::SeqCst) & ASIDE != 0
+    }
+
+    /// Lets the file that is being loaded become a second data set.
+    pub(crate) fn set_aside(&self, serves: bool) {
+        self.refuses.fetch_or(if serves { ASIDE | SERVES } else { ASIDE }, Ordering::SeqCst);
     }
 
     /// Returns whether commands that write are refused, because the last save failed.
@@ -274,7 +295,7 @@ impl Loading {
 
     /// Ends a load.
     pub(crate) fn end(&self) {
-        self.refuses.fetch_and(!IS_ON, Ordering::SeqCst);
+        self.refuses.fetch_and(!(IS_ON | SERVES | ASIDE), Ordering::SeqCst);
     }
 
     /// Returns the part of the file that is loaded, in percent, and the seconds that the rest will take, as Redis

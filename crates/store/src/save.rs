@@ -496,13 +496,8 @@ impl Store {
         let saving = inner.saver.saving();
         let log = |level, text: &str| inner.saver.log(level, text);
         let existing = if how.merges { Existing::Replace } else { Existing::Refuse };
-        let options = LoadOptions {
-            checks: saving.has_checksum,
-            existing,
-            keeps_expired: inner.memory.follows(),
-            tells_replicas: false,
-            log: &log,
-        };
+        let (checks, keeps_expired) = (saving.has_checksum, inner.memory.follows());
+        let options = LoadOptions { checks, existing, keeps_expired, log: &log, ..LoadOptions::default() };
         let loaded = files.open(saving.name.as_bytes()).map_err(|fault| fault.to_string());
         match loaded.and_then(|file| load.run(file, options).map_err(|fault| fault.to_string())) {
             Ok(_) => {
@@ -564,8 +559,8 @@ impl Inner {
             if let Some(job) = &state.job {
                 return Err(if job.is_rewrite() { NotSaved::Rewriting } else { NotSaved::Busy });
             }
-            // Who closes the file looks for a rewrite under this lock, after it has said so.
-            if job.is_rewrite() && self.appender.is_closing() {
+            // Who closes the file, or loads a second data set, looks for a job under this lock, after it has said so.
+            if job.is_rewrite() && self.appender.is_closing() || self.loading.is_aside() {
                 return Err(NotSaved::Rewriting);
             }
             if kind == Kind::Save || kind == Kind::Background {

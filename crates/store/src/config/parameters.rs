@@ -332,7 +332,8 @@ pub static PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "repl-diskless-load",
         live: true,
-        docs: "When the data set of a master is loaded as it comes, in place of a file in 'dir': disabled, on-empty-db or \
+        docs: "When the data set of a master is loaded as it comes, in place of a file in 'dir': disabled, on-empty-db, swapdb \
+         (beside the old one, which stays if that fails, and is served meanwhile if it is of the same history) or \
          flush-before-load. A store without 'dir' always does so.",
         field: Field::Loads(|options| &mut options.repl_diskless_load),
     },

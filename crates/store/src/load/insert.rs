@@ -24,6 +24,8 @@ pub(super) struct Terms {
     pub(super) keeps_expired: bool,
     pub(super) tells_replicas: bool,
     pub(super) existing: Existing,
+    /// Whether they are those of a second data set.
+    pub(super) is_aside: bool,
     pub(super) is_lfu: bool,
 }
 
@@ -70,7 +72,11 @@ impl<'l> Inserter<'l> {
         }
         self.sort(&built);
         let pass = self.inner.gate.enter();
-        let db = self.inner.keyspace.db_to_write(&pass, batch.db);
+        let keyspace = &self.inner.keyspace;
+        let db = match self.terms.is_aside {
+            true => keyspace.db_aside(&pass, batch.db),
+            false => keyspace.db_to_write(&pass, batch.db),
+        };
         let inserted = self.insert_all(db, batch, &mut built);
         drop(pass);
         // What is wrong with a value comes later in the file than a key before it that stands twice.

@@ -75,12 +75,24 @@ fn start_load(start: &Start<'_>, load: Load, out: &mut dyn ReplySink) -> Option<
 /// Loads a library for the loader of a file; `replaces` one of the same name. Waits for it, so it is called on a thread
 /// that may. The error is Redis's text, without its code.
 pub(crate) fn load_library(inner: &Arc<Inner>, text: &[u8], replaces: bool) -> Result<(), String> {
+    load_libraries(inner, &[text], if replaces { Policy::Replace } else { Policy::Append })
+}
+
+/// Like [`load_library`], for all libraries of a data set: all others are removed.
+pub(crate) fn replace_libraries(inner: &Arc<Inner>, texts: &[Vec<u8>]) -> Result<(), String> {
+    if texts.is_empty() {
+        inner.scripts.libraries.flush();
+        return Ok(());
+    }
+    load_libraries(inner, &texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), Policy::Flush)
+}
+
+fn load_libraries(inner: &Arc<Inner>, texts: &[&[u8]], policy: Policy) -> Result<(), String> {
     let without_code = |text: String| text.strip_prefix("ERR ").map_or(text.clone(), str::to_owned);
-    let source = Source::read(text).map_err(without_code)?;
-    let policy = if replaces { Policy::Replace } else { Policy::Append };
+    let sources = texts.iter().map(|text| Source::read(text)).collect::<Result<_, _>>().map_err(without_code)?;
     let start = Start::of_store(inner);
     let mut reply = ReplyBuilder::new();
-    let load = Load { sources: vec![source], policy, is_restored: false };
+    let load = Load { sources, policy, is_restored: false };
     let reply = match start_load(&start, load, &mut reply) {
         None => reply.finish(),
         Some(mut parked) => match block_on(|context| parked.poll_finished(context)) {

@@ -212,8 +212,8 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
     let percent = if saves.keys_total > 0 { saves.keys as f64 * 100.0 / saves.keys_total as f64 } else { 0.0 };
     let loading = &about.server.store.0.loading;
-    writeln!(out, "loading:{}", u8::from(loading.is_on()))?;
-    writeln!(out, "async_loading:0")?;
+    writeln!(out, "loading:{}", u8::from(loading.is_on() && !loading.serves()))?;
+    writeln!(out, "async_loading:{}", u8::from(loading.serves()))?;
     writeln!(out, "current_cow_peak:{}", saves.waiting_bytes)?;
     writeln!(out, "current_cow_size:{}", saves.waiting_bytes)?;
     writeln!(out, "current_cow_size_age:0")?;

@@ -7,7 +7,8 @@
 //!
 //! A store with a directory writes it to the disk first, as `dbfilename`, and compares its checksum; only then the old data
 //! set goes. A store without one, or an empty one if `repl-diskless-load` says so, loads it as it comes, once its first
-//! bytes were found to be those of a file that it can read. From the moment at which the old data set goes, what is here
+//! bytes were found to be those of a file that it can read. With `swapdb` it becomes a second data set, which takes the place
+//! of the old one at its end; if the old one is of the same history, it is served meanwhile. From the moment at which the old data set goes, what is here
 //! belongs to no history until a file was loaded to its end, so after an error the next attempt asks for all of it.
 //!
 //! The append-only file ends before the load and begins anew after it.
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sluicegate_data::rdb::crc64::Sum;
 use sluicegate_data::rdb::file::FileReader;
 
@@ -25,6 +27,7 @@ use super::state::Phase;
 use super::{Attempt, Gone, LOOK_EACH, NOTICE, WARNING};
 use crate::files::{Files, Replacement, SYNCED_EACH, reason};
 use crate::replication::ReplicationId;
+use crate::script::function_command::replace_libraries;
 use crate::{Load, LoadOptions, Loaded, Store};
 
 /// The bytes that end a file whose size is not known.
@@ -38,6 +41,7 @@ const MAGIC_BYTES: usize = 9;
 /// The time between two signs of life to the master while the file is loaded.
 const BEAT: Duration = Duration::from_secs(1);
 
+const LOADS: &str = "MASTER <-> REPLICA sync: Loading DB in memory";
 const KEPT: &str = "Failed trying to load the MASTER synchronization DB: the old data set is kept.";
 
 /// How the end of the file is known.
@@ -216,7 +220,7 @@ impl Attempt<'_> {
         }
         match self.server.options.repl_diskless_load {
             "on-empty-db" => Store(self.inner.clone()).keys() == 0,
-            "flush-before-load" => true,
+            "swapdb" | "flush-before-load" => true,
             _ => false,
         }
     }
@@ -279,7 +283,7 @@ impl Attempt<'_> {
             return Err(Gone::Told);
         }
         // From here on nobody else writes a file of this name.
-        let load = self.begin(None)?;
+        let load = self.begin(None, None)?;
         let name = self.server.options.dbfilename.clone();
         let name = if name.is_empty() { b"dump.rdb".to_vec() } else { name };
         let identity = written.file.identity().map_err(|error| failed(&error))?;
@@ -314,10 +318,19 @@ impl Attempt<'_> {
             return Err(self.lost(gone, "I/O error trying to sync with MASTER"));
         }
         self.check_head(if read.is_ok() { &head } else { &[] })?;
-        let load = self.begin(left)?;
-        self.empty(history);
+        let is_aside = self.server.options.repl_diskless_load == "swapdb" && self.server.predecessor.is_none();
+        let is_same = self.inner.replication.id() == history.0;
+        let load = self.begin(left, is_aside.then_some(is_same))?;
+        let libraries = Mutex::default();
+        let mut options = self.load_options();
+        if is_aside {
+            options.aside = Some(&libraries);
+            self.log(NOTICE, LOADS);
+        } else {
+            self.empty(history);
+        }
         let mut whole = io::Cursor::new(head).chain(source);
-        let loaded = load.run_to_rest(&mut whole, self.load_options());
+        let loaded = load.run_to_rest(&mut whole, options);
         let (_, mut source) = whole.into_inner();
         let gone = source.gone.take();
         let result = match loaded {
@@ -335,7 +348,47 @@ impl Attempt<'_> {
             // It is the reason of the fault, and the only one that the operator has to know.
             self.lost(gone, "I/O error trying to sync with MASTER");
         }
-        self.end(load, result)
+        match is_aside {
+            true => self.end_aside(load, result, history, &libraries.into_inner()),
+            false => self.end(load, result),
+        }
+    }
+
+    /// Ends the load of a second data set. After an error it is removed, and the first one stays.
+    fn end_aside(
+        &self,
+        load: Load,
+        loaded: Result<Loaded, (String, Option<String>)>,
+        history: (ReplicationId, u64),
+        libraries: &[Vec<u8>],
+    ) -> Result<(), Gone> {
+        let inner = self.inner;
+        let loaded = loaded.and_then(|loaded| {
+            let replaced = replace_libraries(inner, libraries);
+            replaced.map(|()| loaded).map_err(|why| (format!("Failed loading library, {why}"), None))
+        });
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(fault) => {
+                self.log_failed(fault);
+                self.log(NOTICE, "MASTER <-> REPLICA sync: Discarding temporary DB in background");
+                let (closed, ticket) = inner.close_for_cut();
+                inner.keyspace.discard_aside(&closed);
+                inner.open_after_cut(closed, ticket);
+                drop(load);
+                return Err(Gone::Told);
+            }
+        };
+        self.log(NOTICE, "MASTER <-> REPLICA sync: Swapping active DB with loaded DB");
+        self.replace(history, || {
+            let (closed, ticket) = inner.close_for_cut();
+            inner.keyspace.own_expiring.clear();
+            inner.keyspace.take_over(&closed);
+            inner.emit(inner.forget_tracked());
+            inner.open_after_cut(closed, ticket);
+        });
+        self.log(NOTICE, "MASTER <-> REPLICA sync: Discarding old DB in background");
+        self.end(load, Ok(loaded))
     }
 
     /// Checks the first bytes of a file.
@@ -357,8 +410,9 @@ impl Attempt<'_> {
         LoadOptions { checks: self.server.options.rdbchecksum, keeps_expired: true, log, ..LoadOptions::default() }
     }
 
-    /// Begins a load: commands are refused, and nobody saves the data set until it has ended.
-    fn begin(&self, size: Option<u64>) -> Result<Load, Gone> {
+    /// Begins a load: commands are refused, and nobody saves the data set until it has ended. If it is one `aside`, nobody
+    /// rewrites the append-only file either, and the old data set is served if it is of the same history.
+    fn begin(&self, size: Option<u64>, aside: Option<bool>) -> Result<Load, Gone> {
         let load = loop {
             if let Some(load) = Store(self.inner.clone()).begin_load(size) {
                 break load;
@@ -366,6 +420,10 @@ impl Attempt<'_> {
             self.link.check(self.order)?;
             std::thread::sleep(LOOK_EACH);
         };
+        if let Some(is_served) = aside {
+            self.inner.loading.set_aside(is_served);
+            self.inner.cancel_rewrite();
+        }
         if let Some(job) = self.inner.saver.job().filter(|job| !job.is_rewrite()) {
             self.log(
                 NOTICE,
@@ -379,20 +437,22 @@ impl Attempt<'_> {
     }
 
     /// Removes the old data set: from now on the store has the history of the master, of which it has nothing yet.
-    fn empty(&self, (id, offset): (ReplicationId, u64)) {
-        let inner = self.inner;
+    fn empty(&self, history: (ReplicationId, u64)) {
         self.log(NOTICE, "MASTER <-> REPLICA sync: Flushing old data");
-        if let Err(error) = Store(inner.clone()).end_appending() {
+        self.replace(history, || self.inner.empty());
+        self.log(NOTICE, LOADS);
+    }
+
+    /// Replaces the data set: from now on it is of this history.
+    fn replace<R>(&self, (id, offset): (ReplicationId, u64), work: impl FnOnce() -> R) -> R {
+        if let Err(error) = Store(self.inner.clone()).end_appending() {
             // What it has is not needed any more.
             self.log(WARNING, &format!("Error closing the append-only file: {}", reason(&error)));
         }
-        {
-            let _border = self.link.border();
-            self.link.need_full();
-            inner.replication.restart_at(id, offset);
-            inner.empty();
-        }
-        self.log(NOTICE, "MASTER <-> REPLICA sync: Loading DB in memory");
+        let _border = self.link.border();
+        self.link.need_full();
+        self.inner.replication.restart_at(id, offset);
+        work()
     }
 
     /// Ends a load. After an error the store is empty.
@@ -404,17 +464,21 @@ impl Attempt<'_> {
                 drop(load);
                 Ok(())
             }
-            Err((why, internal)) => {
-                if let Some(line) = internal {
-                    self.log(WARNING, &line);
-                }
-                self.log(WARNING, &why);
-                self.log(WARNING, "Failed trying to load the MASTER synchronization DB, check server logs.");
+            Err(fault) => {
+                self.log_failed(fault);
                 self.inner.empty();
                 drop(load);
                 Err(Gone::Told)
             }
         }
+    }
+
+    fn log_failed(&self, (why, internal): (String, Option<String>)) {
+        if let Some(line) = internal {
+            self.log(WARNING, &line);
+        }
+        self.log(WARNING, &why);
+        self.log(WARNING, "Failed trying to load the MASTER synchronization DB, check server logs.");
     }
 
     /// Begins the append-only file anew, if there is to be one. An error is logged, and the next order or CONFIG SET tries

@@ -1,5 +1,6 @@
 //! The store as a replica: of redis-server and Valkey, and of masters that talk nonsense.
 
+mod aside;
 mod chains;
 mod clients;
 mod masters;
