@@ -803,8 +803,7 @@ impl Exchange<'_> {
             self.up.enable(self.stream.filters(false, None));
         }
         // Behind a tunnel that was refused nothing of the client is awaited.
-        let refused = self.version == Version::Http2 && (self.head.upgrade || self.head.method == Method::Connect);
-        self.up_failed |= refused && !self.up.is_done();
+        self.up_failed |= self.withholds_data() && !self.up.is_done();
         let finish = poll_fn(|cx| self.poll_bodies(cx, back, &mut down)).await;
         let complete = down.is_done();
         if complete && self.stream.cx.log.compressed.is_some() {

@@ -155,7 +155,13 @@ impl Exchange<'_> {
         if self.up_failed || self.up.is_done() {
             return Ok(Wait::Done);
         }
-        let step = self.up.poll_scripted(cx, &mut self.front, back, &mut self.stream, moved);
+        let step = match self.withholds_data() {
+            true => match back.poll_flush(cx, moved) {
+                Poll::Ready(flushed) => flushed.map(|()| Wait::Done),
+                Poll::Pending => Ok(Wait::Sink),
+            },
+            false => self.up.poll_scripted(cx, &mut self.front, back, &mut self.stream, moved),
+        };
         self.stream.count(moved.body, 0);
         self.stream.count_spliced(moved, crate::stream::Side::Client);
         match step {

@@ -40,6 +40,12 @@ impl Exchange<'_> {
         self.sent_method == Method::Connect || (self.head.upgrade && self.version == Version::Http2)
     }
 
+    /// Returns whether the data that come with a request of HTTP/2 are those of a tunnel. They go to nobody before the server
+    /// has opened it: one that refuses would read them as its next request, which no rule has seen.
+    pub(super) fn withholds_data(&self) -> bool {
+        self.version == Version::Http2 && (self.head.method == Method::Connect || self.asks_for_tunnel())
+    }
+
     /// Tells filters that a message without a body has ended; it cannot have a framing that one has set.
     pub(super) async fn end_head(&mut self, response: bool) -> Step<()> {
         if let Some(filters) = &mut self.stream.cx.lua.filters

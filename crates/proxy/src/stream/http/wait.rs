@@ -71,6 +71,10 @@ impl Exchange<'_> {
 
     /// Waits for the request's body, or this many bytes of it. A client that expects a 100 gets it.
     pub(super) async fn await_body(&mut self, patience: Patience, at_least: u64) -> Step<()> {
+        // A tunnel has none.
+        if self.withholds_data() {
+            return Ok(());
+        }
         self.peek_request();
         let Some(peek) = &mut self.peek else { return Ok(()) };
         if !peek.is_complete() && self.version >= Version::Http11 {

@@ -1,5 +1,8 @@
 //! Tunnels: WebSockets by extended CONNECT to a server of HTTP/1, and plain CONNECT.
 
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
 use super::*;
 use sluicegate_wire::http2::ErrorCode;
 
@@ -127,6 +130,48 @@ fn websockets_that_are_refused() {
     let stream = client.open();
     client.raw(&connect(stream.id(), "/"));
     assert_eq!(client.end(stream).reset, Some(ErrorCode::PROTOCOL_ERROR));
+}
+
+/// What a client sends into a tunnel before the server has opened it could be a request that no rule has seen.
+#[test]
+fn a_server_that_refuses_a_tunnel_gets_nothing_of_it() {
+    let (answers, rests) = (channel::<()>(), channel::<(String, Vec<u8>)>());
+    let (answer, rest) = (Mutex::new(answers.1), Mutex::new(rests.0));
+    let origin = Origin::start(move |mut client| {
+        let Some(head) = Request::read_head(&mut client) else { return };
+        answer.lock().expect("not poisoned").recv().expect("a sign");
+        client.send("HTTP/1.1 401 Unauthorized\r\nContent-Length: 5\r\n\r\nhello");
+        rest.lock().expect("not poisoned").send((head, client.read_to_end())).expect("the test waits");
+    });
+    let rules = " http-request deny if { path_beg /admin }\n http-request return status 200 if { path /seen }";
+    for lines in ["", " option http-buffer-request", " http-response wait-for-body time 60s"] {
+        for asks in [connect(1, "/a"), headers(1, 4, &[(":method", "CONNECT"), (":authority", "h:80")])] {
+            let (_server, gate) = before(&origin, &format!("{rules}\n{lines}"), "");
+            let mut client = Client::connect(&gate.address());
+            let stream = client.open();
+            client.raw(&asks);
+            client.raw(&super::requests::frame(0, 0, stream.id(), b"GET /admin HTTP/1.1\r\nhost: h\r\n\r\n"));
+            // An answer to a later request: what came before it was read.
+            assert_eq!(client.get("/seen").status, 200);
+            answers.0.send(()).expect("the server waits");
+            let answer = client.head(stream);
+            assert_eq!(answer.status, 401, "{lines} {answer:?}");
+            let (head, rest) = rests.1.recv().expect("the server's end");
+            assert_eq!(String::from_utf8_lossy(&rest), "", "{lines} behind {head}");
+        }
+    }
+}
+
+#[test]
+fn a_tunnel_is_no_body_to_wait_for() {
+    for lines in [" option http-buffer-request", " http-request wait-for-body time 60s"] {
+        let (_server, gate) = before(&websocket(), lines, " option http-buffer-request");
+        let mut client = Client::connect(&gate.address());
+        let stream = begin(&mut client, "/");
+        assert!(!client.head(stream).complete);
+        client.data(stream, b"one\n", false);
+        client.until("an echo", |client| client.seen(stream).text() == "<one>");
+    }
 }
 
 #[test]

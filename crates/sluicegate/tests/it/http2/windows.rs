@@ -3,6 +3,7 @@
 use super::requests::headers;
 use super::server::{Server, frame};
 use super::*;
+use sluicegate_wire::http2::{ErrorCode, Settings};
 
 /// The unit in which receive buffers are shared.
 const BUFFER: u32 = 16_384;
@@ -55,6 +56,31 @@ fn clients_are_told_their_windows() {
         assert_eq!(initial_window(&client.settings), *window, "{lines}");
         let found = client.credit.iter().find(|(stream, _)| *stream == 1);
         assert_eq!(found, Some(&(1, *credit)), "{lines}");
+    }
+}
+
+/// A client that opens no more window is told that its response is not whole, also if all of it has come from the server.
+#[test]
+fn a_response_that_does_not_fit_a_window_does_not_end() {
+    let origin = Origin::start(|mut client| {
+        while let Some(request) = Request::read(&mut client) {
+            client.send(match request.head.starts_with("GET /chunked ") {
+                true => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n01234567890123456789\r\n0\r\n\r\n",
+                false => "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n01234567890123456789",
+            });
+        }
+    });
+    let lines = " timeout client 300ms\n http-request deny if { path /deny }";
+    for path in ["/length", "/chunked", "/deny"] {
+        let (_server, gate) = before(&origin, lines, "");
+        let settings = Settings { max_concurrent_streams: 0, initial_window: 10, ..Settings::default() };
+        let mut client = Client::with(&gate.address(), settings);
+        client.consumes = false;
+        let stream = client.begin(&format!("GET {path}\nhost: h"), true);
+        client.until("the end", |client| client.seen(stream).is_over());
+        let answer = client.seen(stream);
+        assert_eq!((answer.body.len(), answer.complete), (10, false), "{path} {answer:?}");
+        assert_eq!(answer.reset, Some(ErrorCode::CANCEL), "{path}");
     }
 }
 
