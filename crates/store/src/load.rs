@@ -63,7 +63,7 @@ pub struct LoadOptions<'l> {
     pub keeps_expired: bool,
     /// Whether the removal of those that are not kept enters the replication stream.
     pub tells_replicas: bool,
-    /// If the file becomes a [second data set](crate::keyspace::Keyspace::take_over): where its libraries of functions are kept.
+    /// If the file becomes a second data set beside the present one: where its libraries of functions are kept.
     pub aside: Option<&'l Mutex<Vec<Vec<u8>>>>,
     /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
     pub log: &'l dyn Fn(u8, &str),
