@@ -86,7 +86,7 @@ pub(super) const LZF: u8 = ENCODED | 3;
 
 /// The maximum length of strings that are written as integers if they represent one.
 pub(super) const INTEGER_TEXT_MAX: usize = 11;
-/// Strings beyond this length are compressed if that saves [`SAVING_MIN`] bytes at least.
+/// Strings beyond this length are compressed if that saves some bytes.
 pub const UNCOMPRESSED_MAX: usize = 20;
 pub(super) const SAVING_MIN: usize = 4;
 /// The length from which on a payload grows by no more than the string needs.
