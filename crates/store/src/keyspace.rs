@@ -311,8 +311,7 @@ impl Keyspace {
 
     /// Lets the second data set take the place of the first, which is removed.
     pub(crate) fn take_over(&self, closed: &Closed<'_>) {
-        for places in self.databases.iter().zip(&self.aside) {
-            let (here, aside) = places;
+        for (here, aside) in self.databases.iter().zip(&self.aside) {
             if [here, aside].iter().all(|place| place.load(Ordering::Acquire).is_null()) {
                 continue;
             }

@@ -559,7 +559,7 @@ impl Inner {
             if let Some(job) = &state.job {
                 return Err(if job.is_rewrite() { NotSaved::Rewriting } else { NotSaved::Busy });
             }
-            // Who closes the file, or loads a second data set, looks for a job under this lock, after it has said so.
+            // Closing the file, and loading a second data set, set these flags first and look for a job under this lock then.
             if job.is_rewrite() && self.appender.is_closing() || self.loading.is_aside() {
                 return Err(NotSaved::Rewriting);
             }

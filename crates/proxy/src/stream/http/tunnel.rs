@@ -40,8 +40,8 @@ impl Exchange<'_> {
         self.sent_method == Method::Connect || (self.head.upgrade && self.version == Version::Http2)
     }
 
-    /// Returns whether the data that come with a request of HTTP/2 are those of a tunnel. They go to nobody before the server
-    /// has opened it: one that refuses would read them as its next request, which no rule has seen.
+    /// Returns whether the data behind a request of HTTP/2 are those of a tunnel. They are withheld until the server has accepted
+    /// the tunnel: a server that refuses it could parse them as its next request, which no rule has checked.
     pub(super) fn withholds_data(&self) -> bool {
         self.version == Version::Http2 && (self.head.method == Method::Connect || self.asks_for_tunnel())
     }

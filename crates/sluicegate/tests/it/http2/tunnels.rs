@@ -132,7 +132,8 @@ fn websockets_that_are_refused() {
     assert_eq!(client.end(stream).reset, Some(ErrorCode::PROTOCOL_ERROR));
 }
 
-/// What a client sends into a tunnel before the server has opened it could be a request that no rule has seen.
+/// Data that a client sends before the server has accepted the tunnel do not reach the server: it could parse them as a
+/// request, which no rule has checked.
 #[test]
 fn a_server_that_refuses_a_tunnel_gets_nothing_of_it() {
     let (answers, rests) = (channel::<()>(), channel::<(String, Vec<u8>)>());

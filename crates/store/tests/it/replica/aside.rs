@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
+use sluicegate_data::rdb::file::{Chunk, Settings};
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, RedisServer, encode, wait_for};
 
-use super::nonsense::{ID, Peer, file, full, listen};
+use super::nonsense::{ID, Peer, file, full, listen, whole};
 use super::{Replica, ask, check_same, info, load, wait_in_step};
 use crate::Random;
 
@@ -18,10 +18,7 @@ const NEW: &str = "#!lua name=new\nredis.register_function('new', function() ret
 fn library(code: &str) -> Vec<u8> {
     let mut chunk = Chunk::new(Settings::new(0));
     chunk.library(code.as_bytes());
-    let mut contents = Contents::default();
-    contents.add(chunk.summed());
-    let magic = contents.magic();
-    [&magic[..], chunk.bytes(), &contents.tail(magic, true)].concat()
+    whole(&chunk)
 }
 
 /// A master with its replica, which has the keys `old` and `same` in database 1.
@@ -40,7 +37,7 @@ impl Pair {
         replica.follow(port);
         let mut peer = Peer::accept(&listener);
         peer.shake_hands();
-        peer.send(&full(&[&file(&["old", "same"])[..]].concat()));
+        peer.send(&full(&file(&["old", "same"])));
         assert_eq!(peer.ack(), 100);
         assert_eq!(client.ask(&["FUNCTION", "LIST"]), "*0\r\n");
         assert_eq!(ask(&mut client, "SELECT 1"), "+OK\r\n");
@@ -130,13 +127,13 @@ fn the_old_data_set_is_served_until_the_new_one_is_whole() {
 #[test]
 fn a_new_data_set_that_fails_leaves_the_old_one() {
     // Cut off, damaged, of another history, with a wrong library; the next attempt still has the old history.
-    let whole = file(&["new"]);
-    let mut damaged = whole.clone();
-    damaged[whole.len() - 12] ^= 0x55;
+    let right = file(&["new"]);
+    let mut damaged = right.clone();
+    damaged[right.len() - 12] ^= 0x55;
     for (id, payload, sent) in [
-        (ID, &whole, whole.len() - 20),
-        (ID, &damaged, whole.len()),
-        (OTHER_ID, &damaged, whole.len()),
+        (ID, &right, right.len() - 20),
+        (ID, &damaged, right.len()),
+        (OTHER_ID, &damaged, right.len()),
         (OTHER_ID, &library("#!lua name=new\nno code"), usize::MAX),
     ] {
         let (mut pair, peer) = Pair::start();
@@ -144,13 +141,8 @@ fn a_new_data_set_that_fails_leaves_the_old_one() {
         if sent < payload.len() {
             pair.wait_for_load("async_loading");
         }
-        let next = match sent < payload.len() {
-            true => {
-                drop(peer);
-                None
-            }
-            false => Some(peer),
-        };
+        // The end of the connection is what cuts a file off.
+        let next = (sent >= payload.len()).then_some(peer);
         pair.check_kept();
         if let Some(peer) = next {
             peer.wait_for_end();

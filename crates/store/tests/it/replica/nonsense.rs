@@ -121,6 +121,11 @@ pub fn file(keys: &[&str]) -> Vec<u8> {
         let head = KeyHead { name: name.as_bytes(), ..KeyHead::default() };
         assert!(chunk.key(head, Written::of(&Value::of(b"value"))));
     }
+    whole(&chunk)
+}
+
+/// Returns a file with what a chunk contains.
+pub fn whole(chunk: &Chunk) -> Vec<u8> {
     let mut contents = Contents::default();
     contents.add(chunk.summed());
     let magic = contents.magic();
