@@ -46,22 +46,28 @@ fn scaled(options: &Options, stated: usize) -> usize {
 /// Makes a server the replica of another one, and waits until it is connected. Returns an error if that takes more than one
 /// full sync.
 fn follow(replica: &Server, master: &Server) -> Result<(), String> {
+    if try_follow(replica, master)? { Ok(()) } else { Err(format!("{} began a second full sync", master.peer.name())) }
+}
+
+/// Like [`follow`], but returns false at the beginning of a second full sync.
+fn try_follow(replica: &Server, master: &Server) -> Result<bool, String> {
     let mut client = replica.client()?;
     client.must(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
-    let mut of_master = master.client()?;
     let deadline = Instant::now() + PATIENCE;
     while !client.must(&["INFO", "replication"])?.contains("master_link_status:up") {
-        check_full_syncs(info(&mut of_master, "stats", "sync_full")?)?;
+        if !is_only_full_sync(master)? {
+            return Ok(false);
+        }
         if Instant::now() > deadline {
             return Err(format!("{} does not follow {}", replica.peer.name(), master.peer.name()));
         }
         std::thread::sleep(LOOKS_EACH);
     }
-    check_full_syncs(info(&mut of_master, "stats", "sync_full")?)
+    is_only_full_sync(master)
 }
 
-fn check_full_syncs(count: Option<f64>) -> Result<(), String> {
-    if count > Some(1.0) { Err(format!("{} full syncs in place of one", count.unwrap_or(0.0))) } else { Ok(()) }
+fn is_only_full_sync(master: &Server) -> Result<bool, String> {
+    Ok(info(&mut master.client()?, "stats", "sync_full")? <= Some(1.0))
 }
 
 /// Waits until the replica of a master has all writes so far.
