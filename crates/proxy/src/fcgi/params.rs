@@ -94,9 +94,9 @@ pub(crate) fn params(app: &FcgiApp, request: &Message, around: &Surroundings<'_>
     if let Some((name, value)) = around.server_name {
         write_http(&mut out, name, value);
     }
-    let target = target(request);
+    let target = request.http1_target().concat();
     let docroot = set(b"document_root").map_or(app.docroot.as_bytes(), |value| value);
-    let script = script(app, set(b"request_uri").map_or(target, |value| value), &set)?;
+    let script = script(app, set(b"request_uri").map_or(&target[..], |value| value), &set)?;
     let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port()).to_string().into_bytes();
     let ip = |address: Option<SocketAddr>| {
         let mut text = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) fn params(app: &FcgiApp, request: &Message, around: &Surroundings<'_>
     default(b"DOCUMENT_ROOT", docroot);
     default(b"SCRIPT_NAME", &script.name);
     default(b"PATH_INFO", &script.path_info);
-    default(b"REQUEST_URI", target);
+    default(b"REQUEST_URI", &target);
     default(b"REQUEST_METHOD", request.method());
     default(b"QUERY_STRING", &script.query);
     default(b"SERVER_NAME", if host.is_empty() { &reached } else { host });
@@ -157,15 +157,6 @@ fn write_http(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 fn trailers(value: &[u8]) -> bool {
     let at = memchr::memmem::find(value, b"trailers");
     at.is_some_and(|at| matches!(value.get(at + 8), None | Some(b',')))
-}
-
-/// Returns the target in the form in which HTTP/1 has it.
-fn target(request: &Message) -> &[u8] {
-    match origin_form(request.target()).filter(|_| request.version() == Version::Http2) {
-        Some(b"") => b"/",
-        Some(path) => path,
-        None => request.target(),
-    }
 }
 
 /// Splits the target.

@@ -329,7 +329,7 @@ fn replace_part(message: &mut Message, part: Part, text: &[u8]) -> bool {
     match part {
         Part::Method if !is_field_name(text) => return false,
         Part::Method => message.set_method(text),
-        Part::Uri => message.set_target(text),
+        Part::Uri => message.replace_target(text),
         Part::Path | Part::Query => {
             let target = message.target();
             let Some(path) = sample::path(target) else { return false };

@@ -244,10 +244,12 @@ fn set_target(edited: &mut Message, part: TargetPart, new: &[u8], bufsize: usize
     if breaks || edited.wire_len() - old.len() + target.len() > bufsize {
         return false;
     }
-    edited.set_target(&target);
-    if part == TargetPart::Whole
-        && let Some(authority) = edited.authority().map(<[u8]>::to_vec)
-    {
+    if part != TargetPart::Whole {
+        edited.set_target(&target);
+        return true;
+    }
+    edited.replace_target(&target);
+    if let Some(authority) = edited.authority().map(<[u8]>::to_vec) {
         let hosts: Vec<_> = edited.fields_named(b"host").map(|(id, _)| id).collect();
         hosts.into_iter().for_each(|id| edited.set_value(id, &authority));
     }

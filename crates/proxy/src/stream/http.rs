@@ -476,6 +476,7 @@ impl Exchange<'_> {
                 match hook.is_response() {
                     _ if !refused => {}
                     true => self.stream.count_refused_response(),
+                    false if hook == Hook::HttpRequest => self.stream.count_refused_request(),
                     false => self.stream.at_front(|counters| counters.dreq.add(1)),
                 }
                 let unparsed = hook == Hook::TcpRequestContent && self.stream.cx.backend.is_none();
@@ -822,7 +823,7 @@ impl Exchange<'_> {
             }
             Finish::ServerGone => {
                 self.count_server_abort();
-                self.count_broken_response(back.connection());
+                self.count_bad_response(back.connection());
                 (b'S', b'D')
             }
             // The body was found malformed after a head that has not been sent yet: an error can still be sent.
@@ -859,6 +860,7 @@ impl Exchange<'_> {
             }
             Finish::ServerTimeout => {
                 self.count_server_abort();
+                self.stream.cx.count(Counted::Failure);
                 (b's', b'D')
             }
             Finish::Killed(killer) => {

@@ -10,6 +10,8 @@
 
 use std::ops::Range;
 
+use super::origin_form;
+
 /// Bytes and fields of a usual request's head.
 const ARENA_USUAL: usize = 1024;
 const ENTRIES_USUAL: usize = 16;
@@ -87,6 +89,8 @@ pub struct Message {
     second: Span, // target, or reason
     /// Whether the request named the scheme `http` beside a target that has none, as HTTP/2 can.
     plain: bool,
+    /// Whether the target was replaced as a whole.
+    replaced: bool,
 }
 
 impl Message {
@@ -117,7 +121,7 @@ impl Message {
         self.second = Span::of(target);
         self.version = version;
         self.status = 0;
-        self.plain = false;
+        (self.plain, self.replaced) = (false, false);
     }
 
     /// Records that the request named the scheme `http` beside a target that has none.
@@ -179,7 +183,7 @@ impl Message {
         self.status = 0;
         self.first = Span::default();
         self.second = Span::default();
-        self.plain = false;
+        (self.plain, self.replaced) = (false, false);
     }
 
     /// Returns an empty message with this one's memory; this one is left empty, without any.
@@ -194,7 +198,8 @@ impl Message {
         self.arena.clone_from(&other.arena);
         self.entries.clone_from(&other.entries);
         (self.version, self.status) = (other.version, other.status);
-        (self.first, self.second, self.plain) = (other.first, other.second, other.plain);
+        (self.first, self.second) = (other.first, other.second);
+        (self.plain, self.replaced) = (other.plain, other.replaced);
     }
 
     fn store(&mut self, bytes: &[u8]) -> Span {
@@ -231,7 +236,7 @@ impl Message {
         self.second = self.store(target);
         self.version = version;
         self.status = 0;
-        self.plain = false;
+        (self.plain, self.replaced) = (false, false);
     }
 
     /// Makes this a response. `status` is 100–999.
@@ -281,9 +286,28 @@ impl Message {
         self.first = self.store(method);
     }
 
-    /// Replaces the target.
+    /// Replaces the target, whose form stays the same.
     pub fn set_target(&mut self, target: &[u8]) {
         self.second = self.store(target);
+    }
+
+    /// Replaces the target by one in the form in which a server of HTTP/1 gets it. One without a scheme keeps the old one's
+    /// for servers of HTTP/2.
+    pub fn replace_target(&mut self, target: &[u8]) {
+        self.plain |= self.target().get(..7).is_some_and(|start| start.eq_ignore_ascii_case(b"http://"));
+        self.replaced = true;
+        self.set_target(target);
+    }
+
+    /// Returns the two parts of the request's target in the form in which a server of HTTP/1 gets it. The targets of HTTP/2
+    /// are stored in absolute form, but such a server gets the origin form.
+    pub fn http1_target(&self) -> [&[u8]; 2] {
+        let is_absolute = self.version == Version::Http2 && !self.replaced && self.method() != b"CONNECT";
+        match origin_form(self.target()).filter(|_| is_absolute) {
+            Some(path) if path.first() != Some(&b'/') => [b"/", path],
+            Some(path) => [path, b""],
+            None => [self.target(), b""],
+        }
     }
 
     /// Replaces host and port in a target that contains them (absolute form, CONNECT), so that they still match the

@@ -44,21 +44,14 @@ impl ConnectionField {
 /// `body` is the framing of the body that follows; [`Framing::UntilClose`] is invalid for a request and counts as
 /// [`Framing::None`], with which Content-Length and Transfer-Encoding are omitted.
 pub fn write_request(message: &Message, body: Framing, connection: ConnectionField, out: &mut Vec<u8>) {
-    let StartLine::Request { method, target, version } = message.start_line() else {
+    let StartLine::Request { method, version, .. } = message.start_line() else {
         debug_assert!(false, "a response written as a request");
         return;
     };
     out.reserve(message.wire_len() + 64);
     out.extend_from_slice(method);
     out.push(b' ');
-    match origin_form(target).filter(|_| version == Version::Http2 && method != b"CONNECT") {
-        Some(path) if path.first() != Some(&b'/') => {
-            out.push(b'/');
-            out.extend_from_slice(path);
-        }
-        Some(path) => out.extend_from_slice(path),
-        None => out.extend_from_slice(target),
-    }
+    message.http1_target().into_iter().for_each(|part| out.extend_from_slice(part));
     out.extend_from_slice(match version {
         Version::Http10 => b" HTTP/1.0\r\n".as_slice(),
         Version::Http11 | Version::Http2 => b" HTTP/1.1\r\n",
@@ -67,8 +60,7 @@ pub fn write_request(message: &Message, body: Framing, connection: ConnectionFie
     write_fields(message, Some(body), connection, out);
 }
 
-/// Returns path and query of a target in absolute form, because a server of HTTP/1 gets the origin form; the targets of
-/// HTTP/2 are stored in absolute form. The path may be empty.
+/// Returns path and query of a target in absolute form. The path may be empty.
 pub fn origin_form(target: &[u8]) -> Option<&[u8]> {
     let scheme = memchr::memmem::find(target, b"://")?;
     if !target[..scheme].iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')) {

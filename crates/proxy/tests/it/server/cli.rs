@@ -12,10 +12,10 @@ const SERVED: &str = "defaults\n mode http\n timeout client 60s\n timeout server
                       frontend origin\n bind @ORIGIN@\n http-request return status 404 if { path /missing }\n \
                       http-request return status 200 content-type text/plain string hello\n\
                       frontend www\n bind @BIND@\n http-request deny if { path /denied }\n use_backend gone if { path \
-                      /gone }\n default_backend app\n\
+                      /gone }\n use_backend refuses if { path /refused }\n default_backend app\n\
                       backend app\n server one @SERVER@ weight 3 maxconn 7\n server two @SERVER@ backup\n server three \
                       @SERVER@ disabled\n\
-                      backend gone\n option redispatch\n server one 127.0.0.1:1\n";
+                      backend gone\n option redispatch\n server one 127.0.0.1:1\nbackend refuses\n http-request reject\n";
 
 type Table = HashMap<String, HashMap<String, String>>;
 
@@ -41,9 +41,11 @@ fn traffic(address: &str) {
     let mut client = Client::connect(address);
     client.get("/c");
     client.get("/gone");
-    let mut client = Client::connect(address);
-    client.send("NONSENSE\r\n\r\n");
-    client.read_to_end();
+    for nothing in ["NONSENSE\r\n\r\n", "GET /refused HTTP/1.1\r\nHost: h\r\n\r\n"] {
+        let mut client = Client::connect(address);
+        client.send(nothing);
+        client.read_to_end();
+    }
 }
 
 /// Columns that depend on the time or the machine, or that this process numbers differently.
@@ -99,9 +101,10 @@ fn figures_are_haproxys_after_the_same_traffic() {
     drop(haproxy);
 
     let mut differences = Vec::new();
-    for object in ["www/FRONTEND", "app/one", "app/two", "app/three", "app/BACKEND", "gone/one", "gone/BACKEND"] {
-        for (column, expected) in &theirs[object] {
-            let got = &ours[object][column];
+    let backends = ["app/one", "app/two", "app/three", "app/BACKEND", "gone/one", "gone/BACKEND", "refuses/BACKEND"];
+    for object in ["www/FRONTEND"].iter().chain(&backends) {
+        for (column, expected) in &theirs[*object] {
+            let got = &ours[*object][column];
             if !UNCOMPARED.contains(&column.as_str()) && !column.starts_with("h1_") && got != expected {
                 differences.push(format!("{object} {column}: {got:?} instead of {expected:?}"));
             }

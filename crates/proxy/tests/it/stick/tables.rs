@@ -1,5 +1,8 @@
 //! What is stored of whom: every figure of every way to track, after the same requests.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use sluicegate_testkit::wait_for;
 
 use super::fixture::Pair;
@@ -70,6 +73,35 @@ fn what_cannot_be_understood_is_counted_for_sessions() {
     pair.same(0, "GET / HTTP/1.1\r\nHost: h\r\nbad field\r\n\r\n");
     let listed = pair.same_tables(&["f"]);
     assert!(listed.contains(" http_req_cnt=2 ") && listed.contains(" http_err_cnt=2 "), "{listed}");
+}
+
+/// A response that its server cuts or leaves unfinished is a failure, as in HAProxy 3.2, which counts it twice; 2.6 does not.
+#[test]
+fn a_response_that_is_cut_counts_as_a_failure() {
+    let origin = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = origin.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let mut unfinished = Vec::new();
+        for client in origin.incoming() {
+            let mut client = client.expect("a client");
+            let mut request = [0; 1000];
+            let read = client.read(&mut request).expect("a request");
+            client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345").expect("written");
+            if request[..read].starts_with(b"GET /wait") {
+                unfinished.push(client);
+            }
+        }
+    });
+    let lines = format!(
+        "frontend f\n bind @BIND@\n stick-table type ip size 100 expire 1h store http_req_cnt,http_fail_cnt\n http-request \
+         track-sc0 src\n default_backend b\nbackend b\n timeout server 100ms\n server cut {address}\n"
+    );
+    let pair = Pair::start(&lines);
+    for (path, failures) in [("/", 1), ("/wait", 2)] {
+        pair.get(0, path, "");
+        let (_, ours) = pair.ask("show table f");
+        assert!(ours.contains(&format!(" http_req_cnt={failures} http_fail_cnt={failures}\n")), "{ours}");
+    }
 }
 
 /// Rules of TCP content wait for a key that they track, and go on with it: those before it have run once.

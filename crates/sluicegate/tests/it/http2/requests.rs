@@ -52,6 +52,26 @@ fn requests_become_those_of_http_1() {
     assert!(answer.field("content-length").is_some_and(|length| length != "0"), "{answer:?}");
 }
 
+/// A rule that replaces the whole target decides its form, as for a proxy behind this one.
+#[test]
+fn a_replaced_target_is_sent_as_it_is() {
+    let origin = Origin::echo();
+    let rules = " http-request set-uri http://other:81%[path] if { path -m beg /whole }\n \
+                 http-request set-uri /short if { path /origin }\n http-request set-path /new if { path /path }\n";
+    let (_server, gate) = before(&origin, rules, "");
+    let mut client = Client::connect(&gate.address());
+    for (path, first, host) in [
+        ("/whole/a", "GET http://other:81/whole/a HTTP/1.1\n", "host: other:81"),
+        ("/origin", "GET /short HTTP/1.1\n", "host: h"),
+        ("/path", "GET /new HTTP/1.1\n", "host: h"),
+        ("/whole/b?c", "GET http://other:81/whole/b HTTP/1.1\n", "host: other:81"),
+        ("/same", "GET /same HTTP/1.1\n", "host: h"),
+    ] {
+        let answer = client.ask(&format!("GET {path}\nhost: h"));
+        check(&answer, first, &[host], &[]);
+    }
+}
+
 #[test]
 fn answers_of_any_framing() {
     let origin = Origin::start(|mut client| {
