@@ -10,6 +10,7 @@
 
 pub(crate) mod edit;
 pub(crate) mod image;
+mod outside;
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -33,6 +34,7 @@ use crate::snapshot::Snapshots;
 use crate::thread::{note_locked, note_unlocked};
 use crate::waiter::{ReadyKey, WaitTable};
 use crate::watch::WatchTable;
+use outside::Outside;
 
 const SPIN: Duration = Duration::from_micros(2);
 
@@ -102,6 +104,8 @@ pub(crate) struct Figures {
     pub(crate) earliest_ms: AtomicI64,
     /// Bytes of entries, values and table.
     pub(crate) bytes: AtomicUsize,
+    /// The number of values that may have more than [`ELEMENTS_MAX`](crate::visits::ELEMENTS_MAX) elements.
+    pub(crate) large: AtomicU32,
     /// The bytes of its pages that no entry uses.
     pub(crate) loose: AtomicU32,
     /// The value of `loose` at the last check for pages to free.
@@ -224,8 +228,8 @@ pub(crate) struct Stripe {
     expires: u32,
     /// The number of changes of keys.
     pub(crate) changes: u64,
-    /// The bytes of values that have vectors of their own.
-    outside_bytes: usize,
+    /// The values that have vectors of their own.
+    outside: Outside,
     earliest_ms: i64,
     /// The hash at which a sweep continues; 0 if none is in progress.
     sweep_from: u64,
@@ -262,7 +266,7 @@ impl StripeCell {
                 waits: None,
                 expires: 0,
                 changes: 0,
-                outside_bytes: 0,
+                outside: Outside::default(),
                 earliest_ms: i64::MAX,
                 sweep_from: 0,
                 swept_earliest_ms: i64::MAX,
@@ -331,6 +335,7 @@ impl<'a> Locked<'a> {
             self.figures.earliest_ms.store(self.stripe.earliest_ms, Ordering::Relaxed);
             let bytes = self.stripe.bytes();
             self.figures.bytes.store(bytes, Ordering::Relaxed);
+            self.figures.large.store(self.stripe.outside.large, Ordering::Relaxed);
             self.figures.loose.store(self.stripe.loose_bytes(), Ordering::Relaxed);
             let drift = bytes as i64 - self.stripe.counted;
             if drift.abs() > self.stripe.memory.slack() {
@@ -365,7 +370,7 @@ impl Drop for Locked<'_> {
 impl Stripe {
     /// Returns the bytes of entries, values and table.
     fn bytes(&self) -> usize {
-        self.slab.bytes() + self.outside_bytes + self.table.bytes()
+        self.slab.bytes() + self.outside.bytes + self.table.bytes()
     }
 
     /// Returns the bytes of its pages that no entry uses.
@@ -448,7 +453,7 @@ impl Stripe {
     /// Returns whether the key has a string that should not be copied under the lock.
     pub(crate) fn has_long_string(&self, hash: u64, key: &[u8]) -> bool {
         // Long strings are outside the slab, so for most stripes the key need not be examined.
-        self.outside_bytes >= SHARED_MIN
+        self.outside.bytes >= SHARED_MIN
             && self.table.find(hash, key).is_some_and(|slot| match self.table.entry(slot).string() {
                 Some(View::Bytes(bytes)) => bytes.len() >= SHARED_MIN,
                 _ => false,
@@ -663,7 +668,7 @@ mod tests {
         model.keys().for_each(|key| assert!(check(stripe, &hasher, key, &model).is_some()));
         assert_eq!(stripe.table.len(), model.len());
         assert_eq!(stripe.expires as usize, model.values().filter(|(_, expiry)| expiry.is_some()).count());
-        assert_eq!(stripe.outside_bytes, stripe.table.entries().map(Entry::outside_bytes).sum::<usize>());
+        assert_eq!(stripe.outside, stripe.table.entries().collect());
         let earliest_ms = model.values().filter_map(|(_, expiry)| *expiry).min().unwrap_or(i64::MAX);
         assert!(stripe.table.earliest_ms() <= earliest_ms && stripe.earliest_ms <= earliest_ms);
         while stripe.compact() == Emptied::Page {}

@@ -41,8 +41,6 @@ use crate::park::{Parked, Waits};
 use crate::visits::{ELEMENTS_MAX, Visits};
 use crate::waiter::ReadyKey;
 
-/// The number of bytes that [`ELEMENTS_MAX`] elements take at least.
-const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
 /// The number of pairs of bytes that LCS compares in the time of an element.
 const PAIRS_PER_ELEMENT: usize = 32;
 /// Returns the mode in which a command on the pool holds its key at this place: shared if it only reads it.
@@ -80,7 +78,7 @@ impl Inner {
             // It processes the actual elements of its key, not the requested number, and most stripes have no large
             // value.
             let pass = self.gate.enter_with(ticket);
-            if self.is_little(&pass, db, hash) {
+            if !self.may_be_large(&pass, db, hash) {
                 return false;
             }
         }
@@ -95,19 +93,18 @@ impl Inner {
         }
     }
 
-    /// Returns whether the value at a key is not large.
+    /// Returns whether the value at a key may have more than [`ELEMENTS_MAX`] elements.
     #[inline]
-    fn is_little(&self, pass: &Pass<'_>, db: u32, hash: u64) -> bool {
+    fn may_be_large(&self, pass: &Pass<'_>, db: u32, hash: u64) -> bool {
         let stripe = self.keyspace.stripe_of(hash);
-        let of_db = self.keyspace.db(pass, db);
-        of_db.is_none_or(|db| db.figures[stripe].bytes.load(Ordering::Relaxed) < BYTES_MIN)
+        self.keyspace.db(pass, db).is_some_and(|db| db.figures[stripe].large.load(Ordering::Relaxed) > 0)
     }
 
     fn visits_many(&self, visits: Visits, spec: &CommandSpec, words: &[&[u8]], db: u32) -> bool {
         let pass = self.gate.enter();
         // Most stripes have no large value.
         if let Some(word) = spec.keys.only().filter(|_| !matches!(visits, Visits::Pairs | Visits::Drawn(_)))
-            && self.is_little(&pass, db, self.keyspace.hasher.hash(words[word]))
+            && !self.may_be_large(&pass, db, self.keyspace.hasher.hash(words[word]))
         {
             return false;
         }
@@ -122,8 +119,8 @@ impl Inner {
             let hash = self.keyspace.hasher.hash(word);
             let stripe = self.keyspace.stripe_of(hash);
             let of_key = self.keyspace.db(&pass, key.db).map_or(0, |db| {
-                let is_little = db.figures[stripe].bytes.load(Ordering::Relaxed) < BYTES_MIN;
-                if is_little && !matches!(visits, Visits::Pairs | Visits::Drawn(_)) {
+                let may_be_large = db.figures[stripe].large.load(Ordering::Relaxed) > 0;
+                if !may_be_large && !matches!(visits, Visits::Pairs | Visits::Drawn(_)) {
                     return 0;
                 }
                 let locked = db.lock(stripe);
@@ -215,6 +212,7 @@ mod tests {
 
     use sluicegate_data::object::Set;
 
+    use super::{ELEMENTS_MAX, Ordering};
     use crate::{Caller, Executed, Store, StoreOptions, commands, execute};
 
     fn run(store: &Store, words: &[&[u8]]) -> Vec<u8> {
@@ -277,6 +275,39 @@ mod tests {
         let used = store.used_bytes();
         assert_eq!(run(&store, &[b"DEL", b"s"]), b":1\r\n");
         assert!(store.used_bytes() + 1_000 * 11 < used, "its bytes were counted");
+    }
+
+    /// The smallest elements are numbers of a list, and a stripe is looked at as long as one of its values may have many.
+    #[test]
+    fn only_stripes_with_large_values_are_looked_at() {
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        let large = || {
+            let pass = store.0.gate.enter();
+            let db = store.0.keyspace.db(&pass, 0).expect("there is one");
+            db.figures[0].large.load(Ordering::Relaxed)
+        };
+        for number in 0..20 {
+            let long = vec![b'x'; 3_000 * usize::from(number % 2 == 0)];
+            let words: [&[u8]; 4] = [b"RPUSH", &[b'k', number], b"1", &long];
+            assert_eq!(run(&store, &words), b":2\r\n");
+        }
+        assert_eq!(large(), 0, "there are many bytes, but no large value");
+        for (key, other) in [(b"a", b"b"), (b"b", b"a")] {
+            let mut words: Vec<&[u8]> = vec![b"RPUSH", key];
+            words.resize(2 + ELEMENTS_MAX / 2, b"1");
+            let pushed = || assert!(run(&store, &words).starts_with(b":"));
+            pushed();
+            assert_eq!(large(), 0);
+            pushed();
+            words.truncate(4);
+            assert!(run(&store, &words).starts_with(b":2000"), "two are still small");
+            assert_eq!(large(), 1);
+            assert_eq!(run(&store, &[b"RENAME", key, other]), b"+OK\r\n");
+            assert_eq!(large(), 1);
+            assert_eq!(run(&store, &[b"LTRIM", other, b"0", b"9"]), b"+OK\r\n");
+            assert_eq!(large(), 0);
+            assert_eq!(run(&store, &[b"DEL", other]), b":1\r\n");
+        }
     }
 
     #[track_caller]

@@ -20,6 +20,7 @@ use sluicegate_data::value::{Access, EditingAs, Entry, Garbage, Value};
 
 use super::Stripe;
 use super::image::{Images, keep, keep_if_small};
+use super::outside::Outside;
 use crate::notify::Class;
 use crate::record::{RecordWords, removal_of};
 use crate::snapshot::Snapshots;
@@ -143,7 +144,7 @@ impl Stripe {
             entry.touch(access);
         }
         self.changed = true;
-        self.outside_bytes += entry.outside_bytes();
+        self.outside.add(entry.outside_bytes());
         self.expires += u32::from(expiry.is_some());
         if let Some(at_ms) = entry.due() {
             self.has_timed |= entry.elements_due().is_some();
@@ -190,7 +191,7 @@ impl Stripe {
         if let Some(waits) = &mut self.waits {
             waits.note_removed(entry.key());
         }
-        self.outside_bytes -= entry.outside_bytes();
+        self.outside.remove(entry.outside_bytes());
         self.expires -= u32::from(entry.expiry().is_some());
     }
 
@@ -233,7 +234,7 @@ impl Stripe {
             self.swept_earliest_ms = i64::MAX;
         }
         let mut gone = Vec::new();
-        let Stripe { table, holds, outside_bytes, watched, expired_elements, images, snapshots, .. } = self;
+        let Stripe { table, holds, outside, watched, expired_elements, images, snapshots, .. } = self;
         let is_watched = watched.is_some();
         let mut purged_keys: Vec<Box<[u8]>> = Vec::new();
         let due = |entry: &mut Entry| {
@@ -258,7 +259,7 @@ impl Stripe {
                 };
                 (object.purge(now_ms, limit, &mut gone), object.is_gone())
             });
-            *outside_bytes = *outside_bytes + entry.outside_bytes() - before;
+            outside.replace(before, entry.outside_bytes());
             let ((removed, done), is_empty) = purged.unwrap_or(((0, true), false));
             *expired_elements += removed as u64;
             if removed > 0 {
@@ -330,7 +331,7 @@ impl Stripe {
         table.clear(|entry| memory.free_late(entry.free(slab)));
         self.images = None;
         self.expires = 0;
-        self.outside_bytes = 0;
+        self.outside = Outside::default();
         self.earliest_ms = i64::MAX;
         self.sweep_from = 0;
         self.changed = true;
@@ -338,20 +339,20 @@ impl Stripe {
 
     /// Edits the value at `slot` in place if it has a vector of its own; see [`Entry::edit`].
     pub(crate) fn edit(&mut self, slot: Slot, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let Stripe { table, images, snapshots, outside_bytes, changed, .. } = self;
+        let Stripe { table, images, snapshots, outside, changed, .. } = self;
         let entry = table.entry_mut(slot);
         before_change_of(images, snapshots, entry);
         let before = entry.outside_bytes();
-        Edited { entry, before, outside_bytes, changed }.entry.edit(final_len, change)
+        Edited { entry, before, outside, changed }.entry.edit(final_len, change)
     }
 
     /// Edits the object at `slot` in place; [`None`] if the value is a string.
     pub(crate) fn edit_object<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Object) -> R) -> Option<R> {
-        let Stripe { table, images, snapshots, outside_bytes, changed, .. } = self;
+        let Stripe { table, images, snapshots, outside, changed, .. } = self;
         let entry = table.entry_mut(slot);
         before_change_of(images, snapshots, entry);
         let before = entry.outside_bytes();
-        let result = Edited { entry, before, outside_bytes, changed }.entry.edit_object(change);
+        let result = Edited { entry, before, outside, changed }.entry.edit_object(change);
         if let Some(at_ms) = self.table.entry(slot).elements_due() {
             self.elements_expire_at(slot, at_ms);
         }
@@ -367,13 +368,13 @@ impl Stripe {
         access: Access<'_>,
         change: impl FnOnce(&mut K) -> R,
     ) -> Option<R> {
-        let Stripe { table, images, snapshots, outside_bytes, changed, .. } = self;
+        let Stripe { table, images, snapshots, outside, changed, .. } = self;
         let entry = table.entry_mut(slot);
         before_change_of(images, snapshots, entry);
         entry.touch(access);
         let value = entry.edit_as::<K>()?;
         let before = value.bytes();
-        let mut edited = EditedAs { value, before, outside_bytes, changed };
+        let mut edited = EditedAs { value, before, outside, changed };
         let result = change(&mut edited.value);
         let due = edited.value.earliest_ms();
         drop(edited);
@@ -401,7 +402,7 @@ impl Stripe {
         drop(entry.swap_shared(long));
         entry.set_raw();
         let after = entry.outside_bytes();
-        self.outside_bytes = self.outside_bytes + after - bytes;
+        self.outside.replace(bytes, after);
         self.changed = true;
     }
 
@@ -411,7 +412,7 @@ impl Stripe {
         let entry = self.before_change(slot);
         let stand_in = entry.edit_object(|place| std::mem::replace(place, object));
         let after = entry.outside_bytes();
-        self.outside_bytes = self.outside_bytes + after - bytes;
+        self.outside.replace(bytes, after);
         self.changed = true;
         if let Some(at_ms) = self.table.entry(slot).elements_due() {
             self.elements_expire_at(slot, at_ms);
@@ -444,13 +445,13 @@ fn overwrite(entry: &mut Entry, value: &Value<'_>, expiry: Option<i64>, access: 
 struct Edited<'s> {
     entry: &'s mut Entry,
     before: usize,
-    outside_bytes: &'s mut usize,
+    outside: &'s mut Outside,
     changed: &'s mut bool,
 }
 
 impl Drop for Edited<'_> {
     fn drop(&mut self) {
-        account(self.before, self.entry.outside_bytes(), self.outside_bytes, self.changed);
+        account(self.before, self.entry.outside_bytes(), self.outside, self.changed);
     }
 }
 
@@ -458,22 +459,22 @@ impl Drop for Edited<'_> {
 struct EditedAs<'s, K: Kind> {
     value: EditingAs<'s, K>,
     before: usize,
-    outside_bytes: &'s mut usize,
+    outside: &'s mut Outside,
     changed: &'s mut bool,
 }
 
 impl<K: Kind> Drop for EditedAs<'_, K> {
     #[inline]
     fn drop(&mut self) {
-        account(self.before, self.value.bytes(), self.outside_bytes, self.changed);
+        account(self.before, self.value.bytes(), self.outside, self.changed);
     }
 }
 
 /// A value has `after` bytes where it had `before`.
 #[inline]
-fn account(before: usize, after: usize, outside_bytes: &mut usize, changed: &mut bool) {
+fn account(before: usize, after: usize, outside: &mut Outside, changed: &mut bool) {
     if before != after {
-        *outside_bytes = *outside_bytes - before + after;
+        outside.replace(before, after);
         *changed = true;
     }
 }
