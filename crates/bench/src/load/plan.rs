@@ -64,6 +64,8 @@ pub(crate) struct Load {
     /// Whether the text has a histogram of latencies.
     pub(crate) has_histogram: bool,
     pub(crate) live: Live,
+    /// Whether every request and every answer is told on standard error.
+    pub(crate) traces: bool,
     /// Printed when the run begins, from which on signals end it with a report.
     pub(crate) banner: String,
 }
@@ -214,6 +216,7 @@ impl Load {
             pictures: Pictures::default(),
             has_histogram: false,
             live: Live::Lines,
+            traces: false,
             banner: String::new(),
         }
     }

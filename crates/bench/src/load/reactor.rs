@@ -37,6 +37,7 @@ use super::poller::Poller;
 use super::protocol::Protocol;
 use super::schedule::Schedule;
 use super::stats::{ConnectFault, RequestFault, Stats, histogram};
+use super::text::shown;
 use super::tls::ThreadConnector;
 use super::transport::{PLAINTEXT, RECORDS};
 
@@ -48,6 +49,9 @@ const _: () = assert!(BUFFER - BUFFER / 2 >= PLAINTEXT);
 
 /// The longest wait of the loop, in ns: the time within which an interrupt is noticed.
 const LONGEST_WAIT: u64 = 50_000_000;
+
+/// The bytes of a request or an error that are shown.
+const MAX_SHOWN: usize = 256;
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -116,6 +120,14 @@ impl Tick {
     }
 }
 
+/// What a thread tells the main thread during a run.
+#[derive(Debug)]
+pub(super) enum Told {
+    Tick(Tick),
+    /// A line for standard error.
+    Line(String),
+}
+
 /// The results of a thread.
 pub(super) struct ThreadReport {
     pub(super) stats: Stats,
@@ -166,7 +178,7 @@ pub(super) struct Reactor<'a, P: Protocol> {
     stats: Stats,
     warmup: Stats,
     tick: Option<Tick>,
-    ticks: tokio::sync::mpsc::Sender<Tick>,
+    told: tokio::sync::mpsc::Sender<Told>,
     buffer: Vec<u8>,
     /// Received records, if there is TLS.
     records: Vec<u8>,
@@ -179,7 +191,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         addresses: &'a [SockAddr],
         (protocol, tls): (P, Option<ThreadConnector>),
         thread: usize,
-        ticks: tokio::sync::mpsc::Sender<Tick>,
+        told: tokio::sync::mpsc::Sender<Told>,
     ) -> std::io::Result<Reactor<'a, P>> {
         let count = load.share(load.connections as u64, thread) as usize;
         let commands = protocol.commands().len();
@@ -214,7 +226,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             stats: Stats::new(commands),
             warmup: Stats::new(commands),
             tick: load.interval_ns.map(|interval| Tick::new(0, interval)),
-            ticks,
+            told,
             buffer: vec![0; BUFFER],
         })
     }
@@ -480,6 +492,9 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         connection.in_flight.push_back(request);
         connection.carried += 1;
         let bytes = (connection.out.len() - before) as u64;
+        if self.load.traces {
+            self.trace(id, &format!("sending {}", shown(&self.connections[id].out[before..], MAX_SHOWN)));
+        }
         if request.intended >= self.measure_from {
             if let Some(tick) = &mut self.tick {
                 tick.bytes += bytes;
@@ -497,6 +512,17 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             let timeout_ns = self.load.timeout_ns.min(self.load.write_timeout_ns);
             self.set_deadline(id, request.sent.saturating_add(timeout_ns));
         }
+    }
+
+    /// Tells what happens on a connection, and waits until there is room for the line.
+    fn trace(&self, id: usize, what: &str) {
+        let address = &self.addresses[id % self.addresses.len()];
+        let server = match (address.as_socket(), address.as_pathname()) {
+            (Some(address), _) => address.to_string(),
+            (None, path) => path.map_or_else(String::new, |path| path.display().to_string()),
+        };
+        // The main thread ends early only if the run does.
+        let _ = self.told.blocking_send(Told::Line(format!("server {server}: {what}")));
     }
 
     /// Returns the statistics to which a request with this scheduled time belongs.
@@ -639,7 +665,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         while number > tick.number {
             let over = std::mem::replace(tick, Tick::new(tick.number + 1, interval));
             // The lines are only shown; a line that cannot be delivered is dropped and the report is still complete.
-            let _ = self.ticks.try_send(over);
+            let _ = self.told.try_send(Told::Tick(over));
         }
         if is_last {
             // An open loop whose last requests are answered may end a moment before its time.
@@ -648,7 +674,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             let length_ns = until.saturating_sub(tick.number * interval).min(interval);
             let over = std::mem::replace(tick, Tick::new(tick.number, interval));
             if length_ns > 0 || over.sent + over.failed + over.latency.len() > 0 {
-                let _ = self.ticks.try_send(Tick { length_ns, ..over });
+                let _ = self.told.try_send(Told::Tick(Tick { length_ns, ..over }));
             }
         }
     }

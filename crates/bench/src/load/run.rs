@@ -19,7 +19,7 @@ use super::outcome::{Outcome, ProcessTime};
 use super::plan::{Correction, Destination, Live, Load, Plan, ProtocolPlan};
 use super::progress::Progress;
 use super::protocol::Protocol;
-use super::reactor::{Reactor, Shared, ThreadReport, Tick};
+use super::reactor::{Reactor, Shared, ThreadReport, Tick, Told};
 use super::redis::Redis;
 use super::screen::Screen;
 use super::stats::{Stats, add, corrected, histogram};
@@ -150,17 +150,17 @@ where
 {
     let load = &plan.load;
     let shared = Shared::new(load.threads);
-    let (ticks, ticked) = mpsc::channel(load.threads * TICKS_WAITING);
+    let (told, heard) = mpsc::channel(load.threads * TICKS_WAITING);
     // Created here and not in the threads: the others would wait for one that could not be created.
     let reactors = (0..load.threads)
         .map(|thread| {
             let connections = load.share(load.connections as u64, thread) as usize;
             let tls = tls.as_ref().map(|tls| tls.of_thread(connections));
-            Reactor::new(load, &shared, addresses, (protocol(thread), tls), thread, ticks.clone())
+            Reactor::new(load, &shared, addresses, (protocol(thread), tls), thread, told.clone())
         })
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| format!("no descriptor for a thread's sockets: {error}"))?;
-    drop(ticks);
+    drop(told);
     let commands = protocol(0).commands();
     let started_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
     let (reports, watched) = std::thread::scope(|scope| {
@@ -176,7 +176,7 @@ where
             }
         }
         let watched =
-            watch(plan, &shared, ticked, console, || threads.iter().all(std::thread::ScopedJoinHandle::is_finished));
+            watch(plan, &shared, heard, console, || threads.iter().all(std::thread::ScopedJoinHandle::is_finished));
         let reports: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         (reports, watched)
     });
@@ -201,7 +201,7 @@ struct Watched {
 fn watch(
     plan: &Plan,
     shared: &Shared,
-    mut ticked: mpsc::Receiver<Tick>,
+    mut heard: mpsc::Receiver<Told>,
     console: &mut Console<'_>,
     are_done: impl Fn() -> bool,
 ) -> Result<Watched, String> {
@@ -227,8 +227,8 @@ fn watch(
         loop {
             tokio::select! {
                 () = interrupted(&mut signals) => {}
-                Some(tick) = ticked.recv() => {
-                    lines.add(tick, console);
+                Some(told) = heard.recv() => {
+                    lines.hear(told, console);
                     continue;
                 }
                 _ = look.tick() => {
@@ -244,8 +244,8 @@ fn watch(
                         to = Some((cpu::process_s(own), load.pid.and_then(cpu::process_s)));
                     }
                     if is_done {
-                        while let Ok(tick) = ticked.try_recv() {
-                            lines.add(tick, console);
+                        while let Ok(told) = heard.try_recv() {
+                            lines.hear(told, console);
                         }
                         lines.finish(console);
                         break;
@@ -309,6 +309,14 @@ impl<'a> Lines<'a> {
             threads: load.threads,
             next: 0,
             waiting: std::collections::BTreeMap::new(),
+        }
+    }
+
+    fn hear(&mut self, told: Told, console: &mut Console<'_>) {
+        match told {
+            Told::Tick(tick) => self.add(tick, console),
+            // A closed terminal is no reason to end a run.
+            Told::Line(line) => drop(writeln!(console.err, "{line}")),
         }
     }
 

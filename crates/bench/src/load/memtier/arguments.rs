@@ -33,8 +33,8 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("hdr-file-prefix", '\0', '+'),
     ("client-stats", '\0', '!'),
     ("run-count", 'x', '+'),
-    ("debug", 'D', '?'),
-    ("show-config", '\0', '?'),
+    ("debug", 'D', '-'),
+    ("show-config", '\0', '-'),
     ("hide-histogram", '\0', '-'),
     ("print-percentiles", '\0', '+'),
     ("print-all-runs", '\0', '-'),
@@ -71,7 +71,7 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("connection-timeout", '\0', '+'),
     ("thread-conn-start-min-jitter-micros", '\0', '!'),
     ("thread-conn-start-max-jitter-micros", '\0', '!'),
-    ("multi-key-get", '\0', '!'),
+    ("multi-key-get", '\0', '+'),
     ("authenticate", 'a', '+'),
     ("select-db", '\0', '+'),
     ("no-expiry", '\0', '-'),
@@ -203,6 +203,11 @@ pub(super) struct Options {
     pub(super) out_file: Option<PathBuf>,
     pub(super) json_file: Option<PathBuf>,
     pub(super) hdr_prefix: Option<String>,
+    pub(super) show_config: bool,
+    /// The number of `--debug`.
+    pub(super) debug: u64,
+    /// 0: not given. It has no effect where it is allowed.
+    pub(super) multi_key_get: u64,
     /// `--requests allkeys`.
     pub(super) is_all_keys: bool,
     /// The options as given, by their long names, for the report.
@@ -267,6 +272,7 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
     let mut parser = lexopt::Parser::from_args(line);
     let mut given: Vec<(&'static str, String)> = Vec::new();
     let mut commands: Vec<OwnCommand> = Vec::new();
+    let mut debug = 0;
     while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
         let (name, kind) = match argument {
             Long(name) => find(name)?,
@@ -301,13 +307,14 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
                     format!("--command-key-pattern {text}: one letter is expected, of S, R, Z, G and P")
                 })?;
             }
+            "debug" => debug += 1,
             _ => {
                 given.retain(|(other, _)| *other != name);
                 given.push((name, text));
             }
         }
     }
-    check(Given(given), commands).map(|options| Asked::Run(Box::new(options)))
+    check(Given(given), commands).map(|options| Asked::Run(Box::new(Options { debug, ..options })))
 }
 
 /// The options by name.
@@ -429,6 +436,13 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
     let import = import(&given, !commands.is_empty())?;
     let waits = waits(&given, !commands.is_empty())?;
     let recorded = recorded(&given, &commands)?;
+    let ratio = given.pair("ratio", ':', 0, u64::from(u32::MAX))?.unwrap_or((1, 10));
+    let multi_key_get = given.number("multi-key-get", 1, i32::MAX as u64)?.unwrap_or(0);
+    if multi_key_get > 0 && commands.is_empty() && ratio.1 > 0 && !given.has("cluster-mode") {
+        return Err("--multi-key-get: multi get is not implemented for redis, nor is it in memtier_benchmark, which \
+                    ends with its first GET; --command 'MGET __key__ __key__' sends it"
+            .to_owned());
+    }
     let reconnect_interval = given.number("reconnect-interval", 1, u64::MAX)?;
     let cluster = given.has("cluster-mode");
     if cluster {
@@ -437,6 +451,7 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
             (matches!(server, Server::Unix(_)), "--unix-socket"),
             (login.db > 0, "--select-db"),
             (is_tls, "TLS"),
+            (multi_key_get > 0, "--multi-key-get"),
             (waits.is_some(), "--wait-ratio"),
             (recorded.is_some(), "--monitor-input"),
         ] {
@@ -459,7 +474,7 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         threads,
         pipeline: given.number("pipeline", 1, MAX_PIPELINE)?.unwrap_or(1),
         run_count: given.number("run-count", 1, 10_000)?.unwrap_or(1) as u32,
-        ratio: given.pair("ratio", ':', 0, u64::from(u32::MAX))?.unwrap_or((1, 10)),
+        ratio,
         patterns,
         commands,
         sizes,
@@ -494,6 +509,9 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         out_file: given.text("out-file").map(PathBuf::from),
         json_file: given.text("json-out-file").map(PathBuf::from),
         hdr_prefix: given.text("hdr-file-prefix").map(str::to_owned),
+        show_config: given.has("show-config"),
+        debug: 0,
+        multi_key_get,
         is_all_keys,
         given: given.0,
         server,

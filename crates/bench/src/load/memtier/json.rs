@@ -1,13 +1,12 @@
 //! memtier's JSON, "Format version" 2.
 
 use super::arguments::{Amount, Options};
+use super::configuration::{self, Setting};
 use super::figures::{Row, Run, distribution};
 use super::hdr;
 use super::verify::Verified;
 use crate::load::json::{Fixed, Writer, document};
 use crate::load::stats::Second;
-use crate::load::target::Server;
-use crate::load::template::Sizes;
 
 /// Returns the document of the runs with their titles.
 pub(super) fn report(options: &Options, runs: &[(String, Run)], verified: Option<Verified>) -> String {
@@ -35,85 +34,17 @@ pub(super) fn report(options: &Options, runs: &[(String, Run)], verified: Option
 }
 
 fn configuration(w: &mut Writer, options: &Options) {
-    let text = |name: &str| options.given.iter().find(|(known, _)| *known == name).map(|(_, text)| text.as_str());
-    let flag = |name: &str| if text(name).is_some() { "true" } else { "false" };
-    let (host, port) = match &options.server {
-        Server::Tcp(host, port) => (Some(host.as_str()), u64::from(*port)),
-        Server::Unix(_) => (None, 0),
-    };
-    let (requests, seconds) = match options.amount {
-        Amount::Requests(count) => (count, 0),
-        Amount::Seconds(seconds) => (0, seconds),
-    };
-    let pair = |name: &str| text(name).unwrap_or("0:0").replace('-', ":");
-    w.field("server", host);
-    w.field("port", port);
-    w.field("uri", text("uri").map_or("", |_| "***"));
-    w.field("unix socket", text("unix-socket"));
-    w.field(
-        "address family",
-        match (text("ipv4"), text("ipv6")) {
-            (None, None) => "Unspecified",
-            (Some(_), _) => "AF_INET",
-            _ => "AF_INET6",
-        },
-    );
-    w.field("protocol", text("protocol").unwrap_or("redis"));
-    w.field("out_file", text("out-file"));
-    w.field("tls", if options.tls.is_some() { "true" } else { "false" });
-    for name in ["cert", "key", "cacert"] {
-        w.field(name, text(name));
+    for (name, setting) in configuration::settings(options) {
+        match setting {
+            _ if configuration::SHOWN_ONLY.contains(&name) => {}
+            Setting::Text(text) => w.field(name, text.as_deref()),
+            Setting::Number(number) => w.field(name, number),
+            Setting::Decimal(number) => w.field(name, Fixed(number, 6)),
+            Setting::Flag(flag) => w.field(name, if flag { "true" } else { "false" }),
+            Setting::Range(text) if name == "wait-timeout" => w.field(name, text.as_str()),
+            Setting::Range(text) => w.field(name, text.replace('-', ":").as_str()),
+        }
     }
-    w.field("tls_skip_verify", flag("tls-skip-verify"));
-    w.field("sni", text("sni"));
-    w.field("client_stats", None::<u64>);
-    w.field("run_count", u64::from(options.run_count));
-    w.field("debug", 0u64);
-    w.field("requests", requests);
-    w.field("rate_limit", options.rate.unwrap_or(0));
-    w.field("clients", options.clients);
-    w.field("threads", options.threads);
-    w.field("test_time", seconds);
-    w.field("ratio", format!("{}:{}", options.ratio.0, options.ratio.1).as_str());
-    w.field("pipeline", options.pipeline);
-    w.field(
-        "data_size",
-        match options.sizes {
-            Sizes::Fixed(size) if options.import.is_none() => size as u64,
-            _ => 0,
-        },
-    );
-    w.field("data_offset", options.data_offset);
-    w.field("random_data", flag("random-data"));
-    w.field("data_size_range", pair("data-size-range").as_str());
-    w.field("data_size_list", text("data-size-list").unwrap_or(""));
-    w.field("data_size_pattern", text("data-size-pattern").unwrap_or("R"));
-    w.field("expiry_range", pair("expiry-range").as_str());
-    w.field("data_import", text("data-import"));
-    let is_verified = options.import.as_ref().is_some_and(|import| import.is_verified);
-    w.field("data_verify", if is_verified { "true" } else { "false" });
-    w.field("verify_only", flag("verify-only"));
-    w.field("generate_keys", flag("generate-keys"));
-    let draws_keys = options.import.as_ref().is_none_or(|import| import.draws_keys);
-    w.field("key_prefix", draws_keys.then_some(options.key_prefix.as_str()));
-    w.field("key_minimum", if draws_keys { options.keys.0 } else { 0 });
-    w.field("key_maximum", if draws_keys { options.keys.1 } else { 0 });
-    w.field("key_pattern", text("key-pattern").unwrap_or("R:R"));
-    w.field("key_stddev", Fixed(options.key_stddev, 6));
-    w.field("key_median", Fixed(options.key_median, 6));
-    w.field("key_zipf_exp", Fixed(if text("key-zipf-exp").is_some() { options.key_zipf } else { 0.0 }, 6));
-    w.field("reconnect_interval", options.reconnect_interval.unwrap_or(0));
-    w.field("connection_timeout", options.connection_timeout_s.unwrap_or(0));
-    w.field("thread_conn_start_min_jitter_micros", 0u64);
-    w.field("thread_conn_start_max_jitter_micros", 0u64);
-    w.field("multi_key_get", 0u64);
-    w.field("authenticate", text("authenticate").map_or("", |_| "***"));
-    w.field("select-db", u64::from(options.login.db));
-    w.field("no-expiry", flag("no-expiry"));
-    w.field("wait-ratio", text("wait-ratio").unwrap_or("0:0"));
-    w.field("num-slaves", pair("num-slaves").as_str());
-    w.field("wait-timeout", text("wait-timeout").unwrap_or("0-0"));
-    w.field("print-all-runs", flag("print-all-runs"));
 }
 
 fn stats(w: &mut Writer, options: &Options, run: &Run) {

@@ -9,6 +9,7 @@
 //! keys until one belongs to its node, and slots that move during a run show as MOVED.
 
 mod arguments;
+mod configuration;
 mod figures;
 mod hdr;
 mod import;
@@ -76,7 +77,8 @@ objects and keys:
 output:
   -o, --out-file FILE          --json-out-file FILE        --hdr-file-prefix PREFIX
       --print-percentiles LIST (50,99,99.9)                --hide-histogram   --print-all-runs
-      --command-stats-breakdown command|line               --help   -v, --version
+      --command-stats-breakdown command|line               --show-config   -D, --debug
+      --help                   -v, --version
 
 `sluicegate bench redis --help` describes the load generator's own options.
 ";
@@ -113,6 +115,9 @@ struct Done {
 }
 
 fn runs(options: &Options, console: &mut Console<'_>) -> Result<Done, String> {
+    if options.show_config {
+        show_config(options, console)?;
+    }
     if let (true, Amount::Requests(count)) = (options.is_all_keys, options.amount) {
         print(console, &format!("setting requests to {count}\n"))?;
     }
@@ -140,6 +145,15 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Done, String> {
         verified = Some(verify::verify(options, &plan(options, None, &inputs, 1)?, console)?);
     }
     Ok(Done { outcomes, verified })
+}
+
+/// Prints the configuration; its frame goes where messages go.
+fn show_config(options: &Options, console: &mut Console<'_>) -> Result<(), String> {
+    // If this can't be written, errors can't either.
+    let _ = writeln!(console.err, "============== Configuration values: ==============");
+    print(console, &configuration::lines(options))?;
+    let _ = writeln!(console.err, "===================================================");
+    Ok(())
 }
 
 /// Reads the items that are imported.
@@ -274,6 +288,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
         interval_ns: Some(1_000_000_000),
         seed,
         live: Live::Memtier(number),
+        traces: options.debug > 0,
         ..Load::to(options.server.clone())
     };
     Ok(Plan { load, protocol: ProtocolPlan::Redis(plan) })

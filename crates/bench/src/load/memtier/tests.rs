@@ -151,6 +151,9 @@ fn what_is_not_understood_is_an_error() {
         ("--tls --tls-protocols SSLv3", "there are TLSv1.2 and TLSv1.3"),
         ("--cluster-mode --reconnect-interval 3", "does not go with --reconnect-interval"),
         ("--print-percentiles 101", "numbers from 0 to 100"),
+        ("--multi-key-get 0", "--multi-key-get 0: a number from 1"),
+        ("--multi-key-get 3", "multi get is not implemented for redis"),
+        ("--multi-key-get 3 --cluster-mode", "does not go with --multi-key-get"),
         ("--unix-socket x -p 3", "--unix-socket excludes"),
     ] {
         let found = parsed(&split(line)).and_then(|options| plan(&options, None, &Inputs::default(), 1).map(|_| ()));

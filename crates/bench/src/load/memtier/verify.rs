@@ -9,6 +9,7 @@ use crate::load::ask::{Asked, Failure, connect};
 use crate::load::console::Console;
 use crate::load::plan::{Plan, ProtocolPlan};
 use crate::load::redis::preamble;
+use crate::load::text::shown;
 use crate::load::tls::Connector;
 
 /// The commands that are sent before their replies are read.
@@ -43,7 +44,7 @@ pub(super) fn verify(options: &Options, plan: &Plan, console: &mut Console<'_>) 
     for _ in 0..count {
         let mut reply = Vec::new();
         if replies.next(usize::MAX, &mut reply)? == ReplyKind::Error {
-            return Err(format!("verification: {}", shown(&reply)));
+            return Err(format!("verification: {}", shown(&reply, MAX_SHOWN)));
         }
     }
     let mut verified = Verified::default();
@@ -72,22 +73,21 @@ pub(super) fn verify(options: &Options, plan: &Plan, console: &mut Console<'_>) 
                 // If errors can't be written either, their number remains.
                 let _ = match kind {
                     ReplyKind::Error => {
-                        writeln!(console.err, "error: request for key [{key}] failed: {}", shown(&reply))
+                        writeln!(console.err, "error: request for key [{key}] failed: {}", shown(&reply, MAX_SHOWN))
                     }
                     _ => {
-                        writeln!(console.err, "error: key [{key}]: expected [{}], got {}", shown(value), shown(&reply))
+                        writeln!(
+                            console.err,
+                            "error: key [{key}]: expected [{}], got {}",
+                            shown(value, MAX_SHOWN),
+                            shown(&reply, MAX_SHOWN)
+                        )
                     }
                 };
             }
         }
     }
     Ok(verified)
-}
-
-/// Returns the beginning of bytes, readable.
-fn shown(bytes: &[u8]) -> String {
-    let text = bytes[..bytes.len().min(MAX_SHOWN)].escape_ascii();
-    format!("{text}{}", if bytes.len() > MAX_SHOWN { "…" } else { "" })
 }
 
 /// A connection whose replies are read one after the other.

@@ -68,6 +68,9 @@ impl<P: Protocol> Reactor<'_, P> {
         stats.connected += 1;
         stats.reconnected += u64::from(is_again);
         stats.connect.saturating_record(took);
+        if self.load.traces {
+            self.trace(id, "connected");
+        }
         if self.tls.is_some() { self.start_handshake(id, now) } else { self.established(id, now) }
     }
 

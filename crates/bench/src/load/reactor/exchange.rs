@@ -5,9 +5,10 @@ use std::io::ErrorKind;
 use super::super::poller::Ready;
 use super::super::protocol::{Answer, Outcome, Protocol, StreamFault};
 use super::super::stats::{ConnectFault, RequestFault};
+use super::super::text::shown;
 use super::super::transport::{End, Received};
 use super::connection::{Connection, Request, State, connect_fault, request_fault, token};
-use super::{BUFFER, Reactor};
+use super::{BUFFER, MAX_SHOWN, Reactor};
 
 impl<P: Protocol> Reactor<'_, P> {
     /// Closes a connection that is not usable any more. `fault` is that of its first request, and of later requests if
@@ -22,6 +23,10 @@ impl<P: Protocol> Reactor<'_, P> {
             Some(error) => (request_fault(&error), Some(error)),
             None => (fault, None),
         };
+        if self.load.traces {
+            self.trace(id, "connection dropped");
+        }
+        let connection = &mut self.connections[id];
         let mut requests = std::mem::take(&mut connection.in_flight);
         self.open_requests -= requests.len() as u64;
         if let Some(first) = requests.pop_front() {
@@ -254,6 +259,14 @@ impl<P: Protocol> Reactor<'_, P> {
             return false;
         }
         connection.attempts = 0;
+        if self.load.traces {
+            let what = match &answer.outcome {
+                Outcome::Error(text) => shown(text.as_bytes(), MAX_SHOWN),
+                Outcome::Null => "null".to_owned(),
+                _ => format!("{} bytes", answer.body),
+            };
+            self.trace(id, &format!("handled response: {what}"));
+        }
         if let Outcome::Error(text) = &answer.outcome
             && self.load.stops_on_error
             && (self.load.nodes.is_empty() || !(text.starts_with("MOVED ") || text.starts_with("ASK ")))

@@ -47,6 +47,30 @@ fn the_servers_count_is_the_clients() {
 }
 
 #[test]
+fn the_configuration_and_every_command_are_shown() {
+    let server = RedisServer::start(&[]);
+    let words = "-n 6 -c 2 -t 1 --ratio 1:2 --key-maximum 9 --hide-histogram --show-config -DD --multi-key-get 2";
+    // Where no GET is sent that option has no effect.
+    let ran = run_memtier(&server, words, &[]);
+    assert!(ran.code == 1 && ran.err.contains("multi get is not implemented for redis"), "{}", ran.err);
+    let words = words.replace("1:2", "1:0");
+    let ran = run_memtier(&server, &words, &[]);
+    assert_eq!((ran.code, calls(&server, "set")), (0, 12), "{}{}", ran.out, ran.err);
+    let lines: Vec<&str> = ran.out.lines().take(53).collect();
+    let port = format!("port = {}", server.port);
+    assert_eq!(lines[..4], ["server = 127.0.0.1", &port, "uri = ", "unix socket = (null)"]);
+    for line in ["debug = 2", "requests = 6", "ratio = 1:0", "multi_key_get = 2", "expiry_range = 0-0", "tls = no"] {
+        assert!(lines.contains(&line), "{line}: {lines:?}");
+    }
+    assert_eq!(ran.out.lines().nth(52), Some("print-all-runs = no"), "{}", ran.out);
+    assert!(ran.err.starts_with("============== Configuration values: ==============\n=========="), "{}", ran.err);
+    let at = format!("server 127.0.0.1:{}: ", server.port);
+    let told = |what: &str| ran.err.lines().filter(|line| line.contains(&format!("{at}{what}"))).count();
+    let sent = told(r"sending *3\r\n$3\r\nSET\r\n$9\r\nmemtier-");
+    assert_eq!([told("connected"), sent, told("handled response: 5 bytes")], [2, 12, 12], "{}", ran.err);
+}
+
+#[test]
 fn the_posts_command_lines_run_as_they_stand() {
     let server = RedisServer::start(&[]);
     let mut client = Client::connect(&server.address());
