@@ -44,6 +44,8 @@ pub(crate) struct Load {
     pub(crate) late_ns: u64,
     /// The number of requests after which a connection is replaced.
     pub(crate) renew_after: Option<u64>,
+    /// How lost connections are replaced; `None`: at once, then with pauses that get longer.
+    pub(crate) reconnects: Option<Reconnects>,
     /// Whether figures of each second are kept.
     pub(crate) has_series: bool,
     /// The nodes of a cluster, of which each connection of a thread has one in turn; empty: `server`.
@@ -68,6 +70,24 @@ pub(crate) struct Load {
     pub(crate) traces: bool,
     /// Printed when the run begins, from which on signals end it with a report.
     pub(crate) banner: String,
+}
+
+/// The attempts to replace a connection, each after a pause of a second times a factor for each attempt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reconnects {
+    /// The number of attempts until a connection is established; `None`: no limit.
+    pub(crate) most: Option<u32>,
+    pub(crate) factor: f64,
+}
+
+impl Reconnects {
+    /// Returns the pause before an attempt, the first of which is 1, at most an hour; `None` if there are no more.
+    pub(crate) fn pause_ns(&self, attempt: u32) -> Option<u64> {
+        if self.most.is_some_and(|most| attempt > most) {
+            return None;
+        }
+        Some((self.factor.powi(attempt.min(10_000) as i32) * 1e9).min(3.6e12) as u64)
+    }
 }
 
 /// The interval by which a closed loop's latencies are corrected.
@@ -202,6 +222,7 @@ impl Load {
             write_timeout_ns: 10_000_000_000,
             late_ns: 1_000_000,
             renew_after: None,
+            reconnects: None,
             has_series: false,
             nodes: Vec::new(),
             keep_alive: true,

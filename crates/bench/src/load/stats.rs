@@ -326,6 +326,8 @@ pub(super) struct Stats {
     pub(super) connected: u64,
     /// Those of `connected` that replaced a lost connection.
     pub(super) reconnected: u64,
+    /// Connections that were given up after the last attempt that the plan allows.
+    pub(super) exhausted: u64,
     /// Connections that the peer closed while no request was in flight.
     pub(super) closed_idle: u64,
     /// Messages from the peer that were not responses to a request.
@@ -376,6 +378,7 @@ impl Stats {
             connect_faults: Faults::default(),
             connected: 0,
             reconnected: 0,
+            exhausted: 0,
             closed_idle: 0,
             unasked: 0,
             bytes_sent: 0,
@@ -517,6 +520,7 @@ impl Stats {
         self.connect_faults.merge(other.connect_faults);
         self.connected += other.connected;
         self.reconnected += other.reconnected;
+        self.exhausted += other.exhausted;
         self.closed_idle += other.closed_idle;
         self.unasked += other.unasked;
         self.bytes_sent += other.bytes_sent;

@@ -1,5 +1,7 @@
 //! The options of memtier_benchmark.
 
+mod connections;
+
 use std::path::PathBuf;
 
 use lexopt::prelude::{Long, Short, Value};
@@ -7,6 +9,7 @@ use lexopt::prelude::{Long, Short, Value};
 use super::recorded::{self, Placeholder};
 use crate::load::arguments::tls::TlsOptions;
 use crate::load::arguments::{MAX_CONNECTIONS, MAX_TIME_NS};
+use crate::load::plan::Reconnects;
 use crate::load::redis::{Login, words};
 use crate::load::target::{Family, Server};
 use crate::load::template::Sizes;
@@ -66,8 +69,8 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("key-zipf-exp", '\0', '+'),
     ("reconnect-interval", '\0', '+'),
     ("reconnect-on-error", '\0', '-'),
-    ("max-reconnect-attempts", '\0', '!'),
-    ("reconnect-backoff-factor", '\0', '!'),
+    ("max-reconnect-attempts", '\0', '+'),
+    ("reconnect-backoff-factor", '\0', '+'),
     ("connection-timeout", '\0', '+'),
     ("thread-conn-start-min-jitter-micros", '\0', '!'),
     ("thread-conn-start-max-jitter-micros", '\0', '!'),
@@ -193,6 +196,7 @@ pub(super) struct Options {
     pub(super) distinct_seeds: bool,
     pub(super) randomize: bool,
     pub(super) reconnect_interval: Option<u64>,
+    pub(super) reconnects: Option<Reconnects>,
     pub(super) connection_timeout_s: Option<u64>,
     pub(super) rate: Option<u64>,
     pub(super) cluster: bool,
@@ -495,6 +499,7 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         distinct_seeds: given.has("distinct-client-seed"),
         randomize: given.has("randomize"),
         reconnect_interval,
+        reconnects: connections::reconnects(&given)?,
         connection_timeout_s: given.number("connection-timeout", 0, MAX_SECONDS)?.filter(|seconds| *seconds > 0),
         rate: given.number("rate-limiting", 1, 10_000_000)?,
         cluster,

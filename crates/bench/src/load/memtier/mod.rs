@@ -60,7 +60,9 @@ test:
       --pipeline N             (1)                       --ratio SETS:GETS  (1:10)
       --wait-ratio SETS:WAITS  --num-slaves MIN-MAX      --wait-timeout MIN-MAX
       --rate-limiting N        requests per second of each connection, as an open loop
-      --reconnect-interval N   requests of a connection  --reconnect-on-error  (always)
+      --reconnect-interval N   requests of a connection
+      --reconnect-on-error     lost connections are replaced after a second; without it at once
+      --max-reconnect-attempts N   until one is made     --reconnect-backoff-factor N   of that second
       --distinct-client-seed   --randomize               -x, --run-count N  (1)
 commands:
       --command 'COMMAND'      with __key__ and __data__; repeated, each with
@@ -283,6 +285,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
         connect_timeout_ns: connect_timeout_ns.min(MAX_TIME_NS),
         write_timeout_ns: REPLY_TIMEOUT_NS,
         renew_after: options.reconnect_interval,
+        reconnects: options.reconnects,
         has_series: true,
         nodes: cluster.map_or(Vec::new(), |cluster| cluster.servers.clone()),
         interval_ns: Some(1_000_000_000),

@@ -154,6 +154,10 @@ fn what_is_not_understood_is_an_error() {
         ("--multi-key-get 0", "--multi-key-get 0: a number from 1"),
         ("--multi-key-get 3", "multi get is not implemented for redis"),
         ("--multi-key-get 3 --cluster-mode", "does not go with --multi-key-get"),
+        ("--max-reconnect-attempts 3", "of no use without --reconnect-on-error"),
+        ("--reconnect-backoff-factor 2", "of no use without --reconnect-on-error"),
+        ("--reconnect-on-error --max-reconnect-attempts x", "a number from 0 to"),
+        ("--reconnect-on-error --reconnect-backoff-factor 0", "a number between 0 and"),
         ("--unix-socket x -p 3", "--unix-socket excludes"),
     ] {
         let found = parsed(&split(line)).and_then(|options| plan(&options, None, &Inputs::default(), 1).map(|_| ()));
@@ -309,4 +313,19 @@ fn a_run_of_errors_is_defeat() {
     assert!(text::remarks(&[all]).is_empty());
     let some = outcome(&["EVALSHA"], &[(0, error(), 1), (0, Answered::Value, 1)], 1.0);
     assert!(text::remarks(&[some])[0].starts_with("1 of 2 replies were errors, which are not counted as operations"));
+}
+
+#[test]
+fn pauses_of_reconnecting_are_memtiers() {
+    let pauses = |line: &str| {
+        let plan = plan(&options(line), None, &Inputs::default(), 1).unwrap();
+        plan.load.reconnects.map(|reconnects| [1, 2, 3, 4, 40].map(|attempt| reconnects.pause_ns(attempt)))
+    };
+    let seconds = |list: [f64; 5]| Some(list.map(|seconds| Some((seconds * 1e9) as u64)));
+    assert_eq!(pauses(""), None);
+    assert_eq!(pauses("--reconnect-on-error"), seconds([1.0; 5]));
+    let growing = "--reconnect-on-error --reconnect-backoff-factor 2";
+    assert_eq!(pauses(growing), seconds([2.0, 4.0, 8.0, 16.0, 3600.0]));
+    let limited = pauses(&format!("{growing} --max-reconnect-attempts 2")).unwrap();
+    assert_eq!(limited, [Some(2_000_000_000), Some(4_000_000_000), None, None, None]);
 }

@@ -146,6 +146,9 @@ pub(super) fn remarks(outcomes: &[Outcome]) -> Vec<String> {
                 codes(outcome)
             ));
         }
+        if stats.exhausted > 0 {
+            lines.push(format!("{} connections were given up after --max-reconnect-attempts", stats.exhausted));
+        }
         if stats.failed() > 0 {
             lines.push(format!("{} requests got no reply", stats.failed()));
         }

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 use socket2::{Socket, Type};
 
+use super::super::plan::Reconnects;
 use super::super::protocol::Protocol;
 use super::super::stats::{ConnectFault, RequestFault, Stats};
 use super::super::tls::Parameters;
 use super::super::transport::{End, Received, Transport};
 use super::connection::{State, connect_fault, token};
-use super::{NEVER, Reactor};
+use super::{NEVER, Reactor, Told};
 
 /// First and longest pause before another attempt to connect, ns.
 const PAUSE: (u64, u64) = (10_000_000, 1_000_000_000);
@@ -143,6 +144,12 @@ impl<P: Protocol> Reactor<'_, P> {
         connection.state = State::Open;
         connection.was_open = true;
         connection.login_left = replies;
+        if self.load.reconnects.is_some() {
+            let attempts = std::mem::take(&mut connection.attempts);
+            if attempts > 0 {
+                self.tell(format!("Reconnection successful after {attempts} attempts."));
+            }
+        }
         if replies > 0 {
             self.set_deadline(id, now.saturating_add(self.load.connect_timeout_ns));
             self.flush(id);
@@ -173,23 +180,57 @@ impl<P: Protocol> Reactor<'_, P> {
             self.stats.tls.error(&text);
         }
         self.stats.connect_fault(fault, || text);
-        self.pause_or_give_up(id, now);
+        let what = if fault == ConnectFault::Timeout { "Connection timeout" } else { "Connection error" };
+        self.pause_or_give_up(id, now, what);
     }
 
-    /// Replaces a connection that has ended prematurely: at once if it has answered.
-    pub(super) fn reconnect(&mut self, id: usize, now: u64) {
-        if self.connections[id].attempts == 0 {
+    /// Replaces a connection that has ended prematurely: at once if it has answered, unless the plan has pauses.
+    pub(super) fn reconnect(&mut self, id: usize, now: u64, what: &str) {
+        if self.connections[id].attempts == 0 && self.load.reconnects.is_none() {
             // It has answered before, so an immediate attempt can't become a tight loop.
             self.connections[id].attempts = 1;
             self.renew(id, now);
         } else {
-            self.pause_or_give_up(id, now);
+            self.pause_or_give_up(id, now, what);
         }
     }
 
+    /// Tells something that nothing waits for: without room it is lost.
+    fn tell(&self, line: String) {
+        let _ = self.told.try_send(Told::Line(line));
+    }
+
+    /// Returns the pause before the next attempt of the plan, if there is one, and tells it.
+    fn pause_of(&mut self, reconnects: &Reconnects, attempt: u32, what: &str) -> Option<u64> {
+        let Some(pause) = reconnects.pause_ns(attempt) else {
+            let most = reconnects.most.unwrap_or_default();
+            self.stats.exhausted += 1;
+            self.tell(format!("Maximum reconnection attempts ({most}) exceeded for {what}."));
+            return None;
+        };
+        let count = match reconnects.most {
+            Some(most) => format!("{attempt}/{most}"),
+            None => format!("{attempt} (unlimited)"),
+        };
+        let seconds = pause as f64 / 1e9;
+        self.tell(format!("{what}, attempting reconnection {count} in {seconds:.2} seconds..."));
+        Some(pause)
+    }
+
     /// Closes a connection that was lost or not made; tries again later, or gives up.
-    pub(super) fn pause_or_give_up(&mut self, id: usize, now: u64) {
+    pub(super) fn pause_or_give_up(&mut self, id: usize, now: u64, what: &str) {
         self.close(id);
+        if let Some(reconnects) = self.load.reconnects {
+            let connection = &mut self.connections[id];
+            connection.attempts = connection.attempts.saturating_add(1);
+            let attempt = connection.attempts;
+            if !self.is_sending {
+                return self.give_up(id);
+            }
+            let Some(pause) = self.pause_of(&reconnects, attempt, what) else { return self.give_up(id) };
+            self.connections[id].state = State::Paused;
+            return self.set_deadline(id, now.saturating_add(pause));
+        }
         let unreached = !self.shared.reached.load(Ordering::Relaxed);
         let connection = &mut self.connections[id];
         connection.attempts += 1;

@@ -42,7 +42,8 @@ impl<P: Protocol> Reactor<'_, P> {
         } else {
             self.stats_at(now).closed_idle += 1;
         }
-        self.reconnect(id, now);
+        let is_end = matches!(fault, RequestFault::Closed | RequestFault::Short);
+        self.reconnect(id, now, if is_end { "Connection dropped" } else { "Connection error" });
     }
 
     pub(super) fn fail_request(&mut self, request: &Request, fault: RequestFault, text: impl FnOnce() -> String) {
@@ -213,7 +214,7 @@ impl<P: Protocol> Reactor<'_, P> {
     pub(super) fn go_on(&mut self, id: usize, now: u64) {
         let connection = &self.connections[id];
         if P::MULTIPLEXED && connection.in_flight.is_empty() && self.protocol.is_over(&connection.session) {
-            return self.reconnect(id, now);
+            return self.reconnect(id, now, "Connection over");
         }
         if self.load.renew_after.is_some_and(|count| connection.carried >= count) && connection.in_flight.is_empty() {
             return self.renew(id, now);

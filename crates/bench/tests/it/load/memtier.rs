@@ -311,6 +311,36 @@ fn what_fails_is_said() {
     assert_eq!(run_memtier(&server, "-n 3 -c 1 -t 1 -a secret", &[]).code, 0);
 }
 
+/// Lost connections are replaced as often as allowed, and the attempts count anew when one is made.
+#[test]
+fn connections_are_replaced_as_the_options_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.json");
+    let file = format!("--json-out-file={}", path.display());
+    let policy = "--reconnect-on-error --reconnect-backoff-factor 0.01";
+    let port = free_port();
+    let words = format!("-h 127.0.0.1 -p {port} -n 3 -c 1 -t 1 {policy} --max-reconnect-attempts 2 {file}");
+    let ran = run_as("memtier_benchmark", &words);
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    for line in [
+        "Connection error, attempting reconnection 1/2 in 0.01 seconds...\n",
+        "Connection error, attempting reconnection 2/2 in 0.00 seconds...\n",
+        "Maximum reconnection attempts (2) exceeded for Connection error.\n",
+        "warning: 1 connections were given up after --max-reconnect-attempts\n",
+    ] {
+        assert!(ran.err.contains(line), "{line}{}", ran.err);
+    }
+    assert_eq!(json(&path).count("ALL STATS.Totals.Connection Errors"), 3);
+    let server = RedisServer::start(&[]);
+    let kill = "--command=CLIENT KILL TYPE normal SKIPME no";
+    let words = format!("-n 6 -c 1 -t 1 {policy} --max-reconnect-attempts 1");
+    let ran = run_memtier(&server, &words, &[kill]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let (lost, made) = (", attempting reconnection 1/1 in 0.01 seconds", "Reconnection successful after 1 attempts.");
+    assert!(ran.err.contains(lost) && ran.err.contains(made) && !ran.err.contains("Maximum"), "{}", ran.err);
+    assert!(calls(&server, "client|kill") >= 3, "{}", ran.err);
+}
+
 #[test]
 fn it_speaks_tls() {
     let certificates = Certificates::new();
