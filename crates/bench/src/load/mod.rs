@@ -7,7 +7,7 @@
 //! | `http`, `http2`, `redis`, `protocol` | prepared requests; responses, which `wire` parses to their end |
 //! | `tls`, `transport` | settings, sessions and results of TLS; the stream of a connection, plain or TLS |
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
-//! | `stats`, `cpu` | counters, histograms and CPU times |
+//! | `stats`, `clients`, `cpu` | counters and histograms, also of each client; CPU times |
 //! | `outcome`, `text`, `json`, `csv`, `picture`, `console` | results, reports, and their outputs |
 //! | `progress`, `screen` | lines that show the progress, and a view of the terminal |
 //! | `run`, `reconnect` | threads, signals, a run and the cost of connections |
@@ -23,6 +23,7 @@
 mod arguments;
 mod ask;
 mod capacity;
+mod clients;
 mod cluster;
 mod compare;
 mod console;

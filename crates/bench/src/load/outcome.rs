@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::clients::ClientStats;
 use super::stats::Stats;
 
 /// The CPU time of a process during the measured part.
@@ -16,6 +17,8 @@ pub(super) struct ProcessTime {
 pub(super) struct Outcome {
     pub(super) stats: Stats,
     pub(super) warmup: Stats,
+    /// The clients of each thread, if they are wanted.
+    pub(super) clients: Vec<Vec<ClientStats>>,
     pub(super) commands: Vec<String>,
     pub(super) latency: Histogram<u64>,
     pub(super) corrected: Option<Histogram<u64>>,
@@ -55,6 +58,7 @@ impl Outcome {
         Outcome {
             latency: stats.latency(),
             warmup: Stats::new(commands.len()),
+            clients: Vec::new(),
             commands: commands.iter().map(|name| (*name).to_owned()).collect(),
             stats,
             corrected: None,

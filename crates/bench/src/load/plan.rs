@@ -48,6 +48,8 @@ pub(crate) struct Load {
     pub(crate) reconnects: Option<Reconnects>,
     /// Whether figures of each second are kept.
     pub(crate) has_series: bool,
+    /// Whether figures of each client are kept.
+    pub(crate) has_clients: bool,
     /// The nodes of a cluster, of which each connection of a thread has one in turn; empty: `server`.
     pub(crate) nodes: Vec<Server>,
     /// Whether a connection carries more than one request.
@@ -224,6 +226,7 @@ impl Load {
             renew_after: None,
             reconnects: None,
             has_series: false,
+            has_clients: false,
             nodes: Vec::new(),
             keep_alive: true,
             stops_on_error: false,

@@ -31,6 +31,7 @@ use socket2::SockAddr;
 use connect::ATTEMPTS_UNREACHED;
 use connection::{Connection, Request, State};
 
+use super::clients::ClientStats;
 use super::cpu;
 use super::plan::Load;
 use super::poller::Poller;
@@ -133,6 +134,8 @@ pub(super) struct ThreadReport {
     pub(super) stats: Stats,
     /// The statistics of requests before the measured part.
     pub(super) warmup: Stats,
+    /// The thread's clients, if they are wanted.
+    pub(super) clients: Vec<ClientStats>,
     /// A condition that limits the validity of the figures.
     pub(super) warning: Option<String>,
     /// The CPU time of the thread during the measured part.
@@ -177,6 +180,7 @@ pub(super) struct Reactor<'a, P: Protocol> {
     cpu_from: Option<u64>,
     stats: Stats,
     warmup: Stats,
+    clients: Vec<ClientStats>,
     tick: Option<Tick>,
     told: tokio::sync::mpsc::Sender<Told>,
     buffer: Vec<u8>,
@@ -225,6 +229,10 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             cpu_from: None,
             stats: Stats::new(commands),
             warmup: Stats::new(commands),
+            clients: match load.has_clients {
+                true => vec![ClientStats::new(commands); count.div_ceil(addresses.len())],
+                false => Vec::new(),
+            },
             tick: load.interval_ns.map(|interval| Tick::new(0, interval)),
             told,
             buffer: vec![0; BUFFER],
@@ -290,6 +298,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         Ok(ThreadReport {
             stats: self.stats,
             warmup: self.warmup,
+            clients: self.clients,
             warning: self.protocol.warning(),
             cpu_ns,
             from_ns: self.measure_from,
@@ -505,6 +514,9 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 let figures = self.stats.second(second, request.command);
                 figures.sent += 1;
                 figures.bytes_sent += bytes;
+                if let Some(client) = self.clients.get_mut(id / self.addresses.len()) {
+                    client.sent(second, request.command, bytes);
+                }
             }
         }
         let connection = &self.connections[id];

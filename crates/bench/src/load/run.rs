@@ -392,7 +392,7 @@ fn combine(
     let mut stats = Stats::new(commands.len());
     let mut warmup = Stats::new(commands.len());
     let (mut cpu_ns, mut busiest, mut elapsed_ns) = (0, 0.0f64, 0);
-    let mut warning = None;
+    let (mut warning, mut clients) = (None, Vec::new());
     for thread in threads {
         let took = thread.to_ns - thread.from_ns;
         elapsed_ns = elapsed_ns.max(took);
@@ -401,6 +401,7 @@ fn combine(
             busiest = busiest.max(thread.cpu_ns as f64 / took as f64);
         }
         warning = warning.or(thread.warning);
+        clients.push(thread.clients);
         stats.merge(thread.stats);
         warmup.merge(thread.warmup);
     }
@@ -415,6 +416,7 @@ fn combine(
     let mut outcome = Outcome {
         stats,
         warmup,
+        clients,
         commands,
         latency,
         corrected,

@@ -34,7 +34,7 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("tls-protocols", '\0', '+'),
     ("out-file", 'o', '+'),
     ("hdr-file-prefix", '\0', '+'),
-    ("client-stats", '\0', '!'),
+    ("client-stats", '\0', '+'),
     ("run-count", 'x', '+'),
     ("debug", 'D', '-'),
     ("show-config", '\0', '-'),
@@ -207,6 +207,8 @@ pub(super) struct Options {
     pub(super) out_file: Option<PathBuf>,
     pub(super) json_file: Option<PathBuf>,
     pub(super) hdr_prefix: Option<String>,
+    /// The prefix of the files of each client.
+    pub(super) client_stats: Option<String>,
     pub(super) show_config: bool,
     /// The number of `--debug`.
     pub(super) debug: u64,
@@ -514,6 +516,7 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         out_file: given.text("out-file").map(PathBuf::from),
         json_file: given.text("json-out-file").map(PathBuf::from),
         hdr_prefix: given.text("hdr-file-prefix").map(str::to_owned),
+        client_stats: given.text("client-stats").map(str::to_owned),
         show_config: given.has("show-config"),
         debug: 0,
         multi_key_get,

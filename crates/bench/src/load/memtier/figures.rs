@@ -91,7 +91,7 @@ impl Row {
     }
 }
 
-fn histogram() -> Histogram<u64> {
+pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_US, 3).expect("constant bounds that are valid")
 }
 

@@ -9,6 +9,7 @@
 //! keys until one belongs to its node, and slots that move during a run show as MOVED.
 
 mod arguments;
+mod client_stats;
 mod configuration;
 mod figures;
 mod hdr;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::arguments::{MAX_CONNECTIONS, MAX_TIME_NS};
+use super::clients::MAX_SERIES;
 use super::cluster::Cluster;
 use super::console::{Console, print};
 use super::items::{Expiry, Items};
@@ -78,6 +80,7 @@ objects and keys:
       --data-import FILE       of memcache; with --data-verify, --verify-only, --generate-keys, --no-expiry
 output:
   -o, --out-file FILE          --json-out-file FILE        --hdr-file-prefix PREFIX
+      --client-stats PREFIX    CSV of each client
       --print-percentiles LIST (50,99,99.9)                --hide-histogram   --print-all-runs
       --command-stats-breakdown command|line               --show-config   -D, --debug
       --help                   -v, --version
@@ -136,6 +139,7 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Done, String> {
     for number in 1..=if only_verifies { 0 } else { options.run_count } {
         let outcome = run::measure(&plan(options, nodes.as_ref(), &inputs, number)?, console)?;
         hdr::write(options, &Run::of(options, &outcome), number)?;
+        client_stats::write(options, &outcome, number, console)?;
         let is_over = outcome.is_interrupted;
         outcomes.push(outcome);
         if is_over {
@@ -259,6 +263,12 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
             nodes: cluster.map(|cluster| cluster.nodes.clone()),
         },
     )?;
+    let commands = plan.names().count() as u64;
+    if options.client_stats.is_some() && clients * commands > MAX_SERIES {
+        return Err(format!(
+            "--client-stats: {clients} clients with {commands} commands; at most {MAX_SERIES} are kept"
+        ));
+    }
     let tls = match &options.tls {
         None => None,
         Some(tls) => {
@@ -287,6 +297,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
         renew_after: options.reconnect_interval,
         reconnects: options.reconnects,
         has_series: true,
+        has_clients: options.client_stats.is_some(),
         nodes: cluster.map_or(Vec::new(), |cluster| cluster.servers.clone()),
         interval_ns: Some(1_000_000_000),
         seed,

@@ -292,6 +292,9 @@ impl<P: Protocol> Reactor<'_, P> {
             figures.bytes_received += answer.body;
             figures.errors += u64::from(answer.outcome.is_error());
             figures.record(latency / 1000);
+            if let Some(client) = self.clients.get_mut(id / self.addresses.len()) {
+                client.answered(second, request.command, &answer.outcome, answer.body, latency / 1000);
+            }
         }
         let stats = self.stats_of(request.intended);
         if is_open_loop {

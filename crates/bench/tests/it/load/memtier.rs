@@ -311,6 +311,58 @@ fn what_fails_is_said() {
     assert_eq!(run_memtier(&server, "-n 3 -c 1 -t 1 -a secret", &[]).code, 0);
 }
 
+/// The files of the clients add up to what the server counts.
+#[test]
+fn each_client_has_a_file_of_its_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = RedisServer::start(&[]);
+    let prefix = |name: &str| format!("--client-stats={}", dir.path().join(name).display());
+    let files = |name: &str| {
+        let (name, entries) = (format!("{name}-"), std::fs::read_dir(dir.path()).unwrap());
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|file| file.starts_with(&name));
+        names.sort();
+        let text = |file: &String| std::fs::read_to_string(dir.path().join(file)).unwrap();
+        names.iter().map(|file| (file.clone(), text(file))).collect::<Vec<_>>()
+    };
+    let sums = |files: &[(String, String)], columns: &[usize]| -> Vec<u64> {
+        let rows = files.iter().flat_map(|(_, text)| text.lines().skip(2).take_while(|line| !line.is_empty()));
+        let rows: Vec<Vec<&str>> = rows.map(|line| line.split(',').collect()).collect();
+        columns.iter().map(|at| rows.iter().map(|row| row[*at].parse::<u64>().unwrap()).sum()).collect()
+    };
+    let words = "-n 22 -c 2 -t 2 -x 2 -d 3 --key-minimum 10 --key-maximum 99 --hide-histogram";
+    let ran = run_memtier(&server, words, &[&prefix("c")]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("[RUN 2] Writing client stats files...\n"), "{}", ran.err);
+    let found = files("c");
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = ["1-0-0", "1-0-1", "1-1-0", "1-1-1", "2-0-0", "2-0-1", "2-1-0", "2-1-1"];
+    assert_eq!(names, expected.map(|number| format!("c-{number}.csv")));
+    let start = "Per-Second Benchmark Data\nSecond,SET Requests,SET Average Latency,SET Total Bytes,SET Total Bytes TX,\
+                 SET Total Bytes RX,GET Requests,GET Average Latency,GET Total Bytes,GET Total Bytes TX,\
+                 GET Total Bytes RX,GET Misses,GET Hits,WAIT Requests,WAIT Average Latency\n0,";
+    let end = "\nFull-Test WAIT Latency\nLatency (<= msec),Percent\n   0.000,100.000\n";
+    assert!(found.iter().all(|(_, text)| text.starts_with(start) && text.ends_with(end)), "{}", found[0].1);
+    // `*3 $3 SET $10 memtier-NN $3 xxx` and `+OK`.
+    let (sets, gets) = (calls(&server, "set"), calls(&server, "get"));
+    assert_eq!(sums(&found, &[1, 4, 5, 6, 13]), [sets, sets * 39, sets * 5, gets, 0]);
+    let hits_and_misses = sums(&found, &[11, 12]);
+    assert_eq!(hits_and_misses.iter().sum::<u64>(), gets);
+    let words = "-n 6 -c 1 -t 1 --hide-histogram --command-ratio 2 --command GET";
+    let words = words.replace(" --command-ratio 2 --command GET", "");
+    let ran =
+        run_memtier(&server, &words, &["--command=INCR n", "--command-ratio=2", "--command=LLEN n", &prefix("o")]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let found = files("o");
+    let text = &found[0].1;
+    assert!(text.starts_with("Per-Second Benchmark Arbitrary Commands Data\nSecond,INCR Requests,"), "{text}");
+    assert!(text.contains(",LLEN Total Bytes RX\n0,") && text.contains("\nFull-Test LLEN Latency\n"), "{text}");
+    // Errors are no operations.
+    assert_eq!((found.len(), sums(&found, &[1, 6])), (1, vec![4, 0]));
+    let ran = run_memtier(&server, "-c 300 -t 10", &[&prefix("p")]);
+    assert!(ran.code == 1 && ran.err.contains("3000 clients with 2 commands; at most 4000 are kept"), "{}", ran.err);
+}
+
 /// Lost connections are replaced as often as allowed, and the attempts count anew when one is made.
 #[test]
 fn connections_are_replaced_as_the_options_say() {
