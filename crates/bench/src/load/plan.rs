@@ -1,8 +1,10 @@
 //! The plan of a run: the command line, parsed and checked.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use super::http::HttpPlan;
+use super::random::Random;
 use super::redis::RedisPlan;
 use super::schedule::Arrivals;
 use super::target::{Family, Server, StatsSource};
@@ -44,6 +46,10 @@ pub(crate) struct Load {
     pub(crate) late_ns: u64,
     /// The number of requests after which a connection is replaced.
     pub(crate) renew_after: Option<u64>,
+    /// How the connections of each thread begin in steps; `None`: all at once.
+    pub(crate) growth: Option<Growth>,
+    /// The shortest and the longest pause between the first connections of each thread.
+    pub(crate) opening_pause_ns: (u64, u64),
     /// How lost connections are replaced; `None`: at once, then with pauses that get longer.
     pub(crate) reconnects: Option<Reconnects>,
     /// Whether figures of each second are kept.
@@ -72,6 +78,42 @@ pub(crate) struct Load {
     pub(crate) traces: bool,
     /// Printed when the run begins, from which on signals end it with a report.
     pub(crate) banner: String,
+}
+
+/// Connections of a thread of which some begin with the run and others in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// The number of the first ones.
+    pub(crate) first: usize,
+    /// The number of those of each step.
+    pub(crate) step: usize,
+    pub(crate) every_ns: u64,
+}
+
+impl Growth {
+    /// Returns the time at which a connection begins.
+    pub(crate) fn begins_ns(&self, id: usize) -> u64 {
+        match id.checked_sub(self.first) {
+            None => 0,
+            Some(more) => self.every_ns.saturating_mul((more / self.step) as u64 + 1),
+        }
+    }
+
+    /// Returns the number of connections, of `count`, that have begun at a time.
+    pub(crate) fn count_at(&self, ns: u64, count: usize) -> usize {
+        let steps = usize::try_from(ns / self.every_ns).unwrap_or(usize::MAX);
+        self.first.saturating_add(self.step.saturating_mul(steps)).min(count)
+    }
+
+    /// Returns the times at which the number of connections grows, with the number from then on.
+    pub(crate) fn steps(&self, count: usize) -> impl Iterator<Item = (u64, usize)> {
+        let growth = *self;
+        let last = count.saturating_sub(self.first).div_ceil(self.step) as u64;
+        (0..=last).map(move |step| {
+            let ns = growth.every_ns.saturating_mul(step);
+            (ns, growth.count_at(ns, count))
+        })
+    }
 }
 
 /// The attempts to replace a connection, each after a pause of a second times a factor for each attempt.
@@ -224,6 +266,8 @@ impl Load {
             write_timeout_ns: 10_000_000_000,
             late_ns: 1_000_000,
             renew_after: None,
+            growth: None,
+            opening_pause_ns: (0, 0),
             reconnects: None,
             has_series: false,
             has_clients: false,
@@ -243,6 +287,18 @@ impl Load {
             traces: false,
             banner: String::new(),
         }
+    }
+
+    /// Returns the times at which a thread opens its first connections, with their numbers, from `now` on.
+    pub(super) fn openings(&self, count: usize, thread: usize, now: u64) -> VecDeque<(u64, usize)> {
+        let (min, max) = self.opening_pause_ns;
+        let mut random = Random::new(self.seed ^ (thread as u64 + 1).wrapping_mul(0x9e6c_63d0_876a_68de));
+        let mut due = now;
+        let pause = |id: usize| {
+            due = due.saturating_add(if id == 0 { 0 } else { min + random.below(max - min + 1) });
+            (due, id)
+        };
+        (0..count).map(pause).collect()
     }
 
     /// Shows no view of the terminal.

@@ -52,6 +52,9 @@ impl Progress {
             (Some(duration), _) => self.elapsed_ns as f64 / duration as f64,
             (None, requests) => self.ops as f64 / requests.unwrap_or(1).max(1) as f64,
         };
+        let connections = load.growth.map_or(load.connections, |growth| {
+            growth.count_at(self.elapsed_ns, load.connections / load.threads) * load.threads
+        });
         let mean = if self.ops == 0 { 0.0 } else { self.latency_ns / self.ops as f64 };
         format!(
             "[RUN #{run} {:.0}%, {:3.0} secs] {:2} threads {:2} conns: {:11} ops, {:7.0} (avg: {:7.0}) ops/sec, {}/sec \
@@ -59,7 +62,7 @@ impl Progress {
             (share * 100.0).min(100.0),
             elapsed,
             load.threads,
-            load.connections,
+            connections,
             self.ops,
             ops as f64 / second,
             self.ops as f64 / elapsed,

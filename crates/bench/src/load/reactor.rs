@@ -241,7 +241,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
 
     /// Connects, waits for the other threads, sends and receives until the run is over.
     pub(super) fn run(mut self, thread: usize) -> Result<ThreadReport, String> {
-        let settled = self.settle();
+        let settled = self.settle(thread);
         if let Err(error) = &settled {
             self.shared.fail(format!("waiting for sockets: {error}"));
         }
@@ -307,29 +307,35 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     }
 
     /// Opens every connection and waits until each has been established or has failed once.
-    fn settle(&mut self) -> std::io::Result<()> {
+    fn settle(&mut self, thread: usize) -> std::io::Result<()> {
         if !self.load.keep_alive {
             return Ok(());
         }
-        for id in 0..self.connections.len() {
-            let now = self.shared.now();
-            self.connect(id, now);
-        }
+        let first = self.load.growth.map_or(self.connections.len(), |growth| growth.first);
+        let mut openings = self.load.openings(first.min(self.connections.len()), thread, self.shared.now());
         let mut ready = Vec::new();
         let is_unsettled = |connection: &Connection<P::Session>| match connection.state {
             State::Connecting | State::Handshaking => true,
             State::Open => connection.login_left > 0,
             _ => connection.attempts < ATTEMPTS_UNREACHED && !connection.was_open && connection.state == State::Paused,
         };
-        while !self.shared.stop.load(Ordering::Relaxed) && self.connections.iter().any(is_unsettled) {
+        loop {
+            while let Some((_, id)) = openings.pop_front_if(|(due, _)| *due <= self.shared.now()) {
+                let now = self.shared.now();
+                self.connect(id, now);
+            }
+            let is_settled = openings.is_empty() && !self.connections.iter().any(is_unsettled);
+            if is_settled || self.shared.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             self.fire_timers(self.shared.now());
             let (now, until) = self.wait_until();
+            let until = openings.front().map_or(until, |(due, _)| until.min(*due));
             self.poller.wait(now, until, &mut ready)?;
             for event in &ready {
                 self.handle(*event);
             }
         }
-        Ok(())
     }
 
     fn begin(&mut self, start: u64, thread: usize) {
@@ -347,7 +353,19 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 ramp = 0;
             }
             let end = load.duration_ns.map(|_| self.end);
-            self.schedules.push_back(schedule(ramp, (self.measure_from, end), count));
+            // With a number of requests, or a warm-up, connections do not grow in steps.
+            let all = self.connections.len();
+            let mut steps = load.growth.iter().flat_map(|growth| growth.steps(all)).peekable();
+            let at = |ns: u64| self.measure_from.saturating_add(ns);
+            while let Some((from, active)) = steps.next_if(|(from, _)| end.is_none_or(|end| at(*from) < end)) {
+                let until = steps.peek().map(|(next, _)| at(*next)).into_iter().chain(end).min();
+                let rate = rate * active as f64 / all.max(1) as f64;
+                let step = Schedule::new((rate, 0), load.arrivals, place, load.seed, (at(from), until), None);
+                self.schedules.push_back(step);
+            }
+            if load.growth.is_none() {
+                self.schedules.push_back(schedule(ramp, (self.measure_from, end), count));
+            }
         }
         if let Some(wait) = start.checked_sub(self.shared.now()) {
             std::thread::sleep(Duration::from_nanos(wait));
@@ -361,7 +379,12 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             self.beginners = (0..self.connections.len()).map(|id| (due(id as u64), id as u32)).collect();
             return;
         }
-        for id in 0..self.connections.len() {
+        let all = self.connections.len();
+        let first = load.growth.map_or(all, |growth| growth.first.min(all));
+        if let Some(growth) = load.growth {
+            self.beginners = (first..all).map(|id| (start.saturating_add(growth.begins_ns(id)), id as u32)).collect();
+        }
+        for id in 0..first {
             self.give_work(id);
         }
     }
@@ -373,7 +396,10 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 return;
             }
             self.beginners.pop_front();
-            self.give_work(id as usize);
+            match self.load.growth {
+                Some(_) => self.connect(id as usize, now),
+                None => self.give_work(id as usize),
+            }
         }
     }
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use lexopt::prelude::{Long, Short, Value};
 
+pub(super) use connections::Staircase;
+
 use super::recorded::{self, Placeholder};
 use crate::load::arguments::tls::TlsOptions;
 use crate::load::arguments::{MAX_CONNECTIONS, MAX_TIME_NS};
@@ -72,8 +74,8 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("max-reconnect-attempts", '\0', '+'),
     ("reconnect-backoff-factor", '\0', '+'),
     ("connection-timeout", '\0', '+'),
-    ("thread-conn-start-min-jitter-micros", '\0', '!'),
-    ("thread-conn-start-max-jitter-micros", '\0', '!'),
+    ("thread-conn-start-min-jitter-micros", '\0', '+'),
+    ("thread-conn-start-max-jitter-micros", '\0', '+'),
     ("multi-key-get", '\0', '+'),
     ("authenticate", 'a', '+'),
     ("select-db", '\0', '+'),
@@ -100,9 +102,9 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("graphite-port", '\0', '!'),
     ("scan-incremental-iteration", '\0', '?'),
     ("scan-incremental-max-iterations", '\0', '!'),
-    ("clients-start", '\0', '!'),
-    ("clients-step", '\0', '!'),
-    ("step-duration", '\0', '!'),
+    ("clients-start", '\0', '+'),
+    ("clients-step", '\0', '+'),
+    ("step-duration", '\0', '+'),
 ];
 
 /// The options that `sluicegate bench redis` has, too, with the letters that it has in either meaning.
@@ -197,6 +199,8 @@ pub(super) struct Options {
     pub(super) randomize: bool,
     pub(super) reconnect_interval: Option<u64>,
     pub(super) reconnects: Option<Reconnects>,
+    pub(super) staircase: Option<Staircase>,
+    pub(super) jitter_us: (u64, u64),
     pub(super) connection_timeout_s: Option<u64>,
     pub(super) rate: Option<u64>,
     pub(super) cluster: bool,
@@ -502,6 +506,8 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         randomize: given.has("randomize"),
         reconnect_interval,
         reconnects: connections::reconnects(&given)?,
+        staircase: connections::staircase(&given, clients)?,
+        jitter_us: connections::jitter_us(&given)?,
         connection_timeout_s: given.number("connection-timeout", 0, MAX_SECONDS)?.filter(|seconds| *seconds > 0),
         rate: given.number("rate-limiting", 1, 10_000_000)?,
         cluster,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::arguments::{Amount, Options};
+use super::arguments::{Amount, Options, Staircase};
 use crate::load::target::Server;
 use crate::load::template::Sizes;
 
@@ -10,7 +10,7 @@ use crate::load::template::Sizes;
 pub(super) const SHOWN_ONLY: &[&str] = &["json-out-file"];
 
 /// What only the JSON has.
-const JSON_ONLY: &[&str] = &["key_zipf_exp"];
+const JSON_ONLY: &[&str] = &["key_zipf_exp", "clients_start", "clients_step", "step_duration"];
 
 /// A value of the configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ pub(super) fn settings(options: &Options) -> Vec<(&'static str, Setting)> {
     };
     let draws_keys = options.import.as_ref().is_none_or(|import| import.draws_keys);
     let key = |value: u64| number(if draws_keys { value } else { 0 });
-    vec![
+    let mut list = vec![
         ("server", Setting::Text(host)),
         ("port", number(port)),
         ("uri", hidden("uri")),
@@ -114,8 +114,8 @@ pub(super) fn settings(options: &Options) -> Vec<(&'static str, Setting)> {
         ("key_zipf_exp", Setting::Decimal(given("key-zipf-exp").map_or(0.0, |_| options.key_zipf))),
         ("reconnect_interval", number(options.reconnect_interval.unwrap_or(0))),
         ("connection_timeout", number(options.connection_timeout_s.unwrap_or(0))),
-        ("thread_conn_start_min_jitter_micros", number(0)),
-        ("thread_conn_start_max_jitter_micros", number(0)),
+        ("thread_conn_start_min_jitter_micros", number(options.jitter_us.0)),
+        ("thread_conn_start_max_jitter_micros", number(options.jitter_us.1)),
         ("multi_key_get", number(options.multi_key_get)),
         ("authenticate", hidden("authenticate")),
         ("select-db", number(options.login.db.into())),
@@ -125,5 +125,10 @@ pub(super) fn settings(options: &Options) -> Vec<(&'static str, Setting)> {
         ("wait-timeout", range("wait-timeout")),
         ("json-out-file", text("json-out-file")),
         ("print-all-runs", flag("print-all-runs")),
-    ]
+    ];
+    if let Some(Staircase { first, step, step_s }) = options.staircase {
+        let names = ["clients_start", "clients_step", "step_duration"];
+        list.extend(names.into_iter().zip([first, step, step_s].map(number)));
+    }
+    list
 }

@@ -31,7 +31,7 @@ use super::cluster::Cluster;
 use super::console::{Console, print};
 use super::items::{Expiry, Items};
 use super::outcome::Outcome;
-use super::plan::{Live, Load, Plan, ProtocolPlan};
+use super::plan::{Growth, Live, Load, Plan, ProtocolPlan};
 use super::redis::{ClientCommand, ClientKeys, Clients, Recording, RedisPlan, Waits, Word, words};
 use super::target::Server;
 use super::template::{KeyPattern, KeySpace, Sizes, Template, Values};
@@ -61,6 +61,8 @@ test:
   -c, --clients N              of each thread (50)       -t, --threads N  (4)
       --pipeline N             (1)                       --ratio SETS:GETS  (1:10)
       --wait-ratio SETS:WAITS  --num-slaves MIN-MAX      --wait-timeout MIN-MAX
+      --clients-start N  --clients-step N  --step-duration SECONDS   clients of each thread that begin later
+      --thread-conn-start-min-jitter-micros N  --thread-conn-start-max-jitter-micros N   between connections
       --rate-limiting N        requests per second of each connection, as an open loop
       --reconnect-interval N   requests of a connection
       --reconnect-on-error     lost connections are replaced after a second; without it at once
@@ -137,7 +139,12 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Done, String> {
     let only_verifies = options.import.as_ref().is_some_and(|import| import.only_verifies);
     let (mut outcomes, mut verified) = (Vec::new(), None);
     for number in 1..=if only_verifies { 0 } else { options.run_count } {
-        let outcome = run::measure(&plan(options, nodes.as_ref(), &inputs, number)?, console)?;
+        let plan = plan(options, nodes.as_ref(), &inputs, number)?;
+        if let Some(pattern) = text::staircase(options, number) {
+            // As above.
+            let _ = write!(console.err, "{pattern}");
+        }
+        let outcome = run::measure(&plan, console)?;
         hdr::write(options, &Run::of(options, &outcome), number)?;
         client_stats::write(options, &outcome, number, console)?;
         let is_over = outcome.is_interrupted;
@@ -295,6 +302,12 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
         connect_timeout_ns: connect_timeout_ns.min(MAX_TIME_NS),
         write_timeout_ns: REPLY_TIMEOUT_NS,
         renew_after: options.reconnect_interval,
+        growth: options.staircase.map(|stairs| Growth {
+            first: (stairs.first * nodes) as usize,
+            step: (stairs.step * nodes) as usize,
+            every_ns: stairs.step_s * 1_000_000_000,
+        }),
+        opening_pause_ns: (options.jitter_us.0 * 1000, options.jitter_us.1 * 1000),
         reconnects: options.reconnects,
         has_series: true,
         has_clients: options.client_stats.is_some(),

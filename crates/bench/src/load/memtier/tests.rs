@@ -158,6 +158,15 @@ fn what_is_not_understood_is_an_error() {
         ("--reconnect-backoff-factor 2", "of no use without --reconnect-on-error"),
         ("--reconnect-on-error --max-reconnect-attempts x", "a number from 0 to"),
         ("--reconnect-on-error --reconnect-backoff-factor 0", "a number between 0 and"),
+        ("--clients-start 1 --clients-step 1 --test-time 3", "must all be specified together"),
+        ("--clients-start 1 --clients-step 1 --step-duration 1 -n 3", "Use --test-time instead"),
+        (
+            "--clients-start 50 --clients-step 1 --step-duration 1 --test-time 3",
+            "(50) must be less than --clients (50)",
+        ),
+        ("--clients-start 1 --clients-step 1 --step-duration 1", "--test-time is required when"),
+        ("--clients-step 0", "--clients-step 0: a number from 1"),
+        ("--thread-conn-start-min-jitter-micros 3", "micros (3) cannot be greater than thread-conn-start-max"),
         ("--unix-socket x -p 3", "--unix-socket excludes"),
     ] {
         let found = parsed(&split(line)).and_then(|options| plan(&options, None, &Inputs::default(), 1).map(|_| ()));
@@ -328,4 +337,42 @@ fn pauses_of_reconnecting_are_memtiers() {
     assert_eq!(pauses(growing), seconds([2.0, 4.0, 8.0, 16.0, 3600.0]));
     let limited = pauses(&format!("{growing} --max-reconnect-attempts 2")).unwrap();
     assert_eq!(limited, [Some(2_000_000_000), Some(4_000_000_000), None, None, None]);
+}
+
+#[test]
+fn clients_begin_in_memtiers_steps() {
+    let options =
+        options("-c 7 -t 2 --clients-start 2 --clients-step 2 --step-duration 5 --test-time 12 --rate-limiting 10");
+    let plan = plan(&options, None, &Inputs::default(), 1).unwrap();
+    let growth = plan.load.growth.expect("steps");
+    let seconds = |ns: u64| ns / 1_000_000_000;
+    let steps: Vec<_> = growth.steps(7).map(|(ns, count)| (seconds(ns), count)).collect();
+    assert_eq!(steps, [(0, 2), (5, 4), (10, 6), (15, 7)]);
+    let begins = [0, 1, 2, 3, 4, 5, 6].map(|id| seconds(growth.begins_ns(id)));
+    assert_eq!(begins, [0, 0, 5, 5, 10, 10, 15]);
+    assert_eq!([0, 4_999_999_999, 5_000_000_000, u64::MAX].map(|ns| growth.count_at(ns, 7)), [2, 2, 4, 7]);
+    let expected = "\
+[RUN #3] Client staircase pattern (per thread x 2 threads):
+  Step 0:   0s -   5s :   2 clients  ██████
+  Step 1:   5s -  10s :   4 clients  ████████████
+  Step 2:  10s -  12s :   6 clients  ██████████████████
+  Total max connections: 7 x 2 = 14
+  WARNING: test_time (12s) < time to reach max clients (15s), max will not be reached
+
+";
+    assert_eq!(text::staircase(&options, 3).as_deref(), Some(expected));
+}
+
+#[test]
+fn connections_are_opened_with_pauses() {
+    let openings = |line: &str, thread| {
+        let plan = plan(&options(line), None, &Inputs::default(), 1).unwrap();
+        plan.load.openings(4, thread, 7).into_iter().map(|(due, _)| due).collect::<Vec<_>>()
+    };
+    let (min, max) = ("--thread-conn-start-min-jitter-micros", "--thread-conn-start-max-jitter-micros");
+    assert_eq!(openings("", 0), [7, 7, 7, 7]);
+    assert_eq!(openings(&format!("{min} 3 {max} 3"), 0), [7, 3007, 6007, 9007]);
+    let drawn = openings(&format!("{min} 3 {max} 9"), 0);
+    assert!(drawn.windows(2).all(|pair| (3000..=9000).contains(&(pair[1] - pair[0]))), "{drawn:?}");
+    assert_ne!(drawn, openings(&format!("{min} 3 {max} 9"), 1));
 }

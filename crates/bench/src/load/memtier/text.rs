@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::arguments::{Amount, Options};
+use super::arguments::{Amount, Options, Staircase};
 use super::figures::{Row, Run, distribution};
 use super::verify::Verified;
 use crate::load::outcome::Outcome;
@@ -26,6 +26,34 @@ pub(super) fn report(options: &Options, runs: &[(String, Run)]) -> String {
         }
     }
     out
+}
+
+/// Returns the steps in which the clients of a run begin.
+pub(super) fn staircase(options: &Options, run: u32) -> Option<String> {
+    let (Staircase { first, step, step_s }, Amount::Seconds(seconds)) = (options.staircase?, options.amount) else {
+        return None;
+    };
+    let (clients, threads) = (options.clients, options.threads);
+    let mut out = format!("[RUN #{run}] Client staircase pattern (per thread x {threads} threads):\n");
+    let last = (clients - first).div_ceil(step);
+    for number in (0..=last).take_while(|number| *number == 0 || number * step_s < seconds) {
+        let active = (first + number * step).min(clients);
+        let end = if number == last { seconds } else { ((number + 1) * step_s).min(seconds) };
+        let bar = "█".repeat((active * 20).div_ceil(clients) as usize);
+        let from = number * step_s;
+        let most = if number == last { "  (max)" } else { "" };
+        let _ = writeln!(out, "  Step {number}: {from:3}s - {end:3}s : {active:3} clients  {bar}{most}");
+    }
+    let _ = writeln!(out, "  Total max connections: {clients} x {threads} = {}", clients * threads);
+    let least = last * step_s;
+    let _ = match seconds >= least {
+        true => writeln!(out, "  Minimum time to reach max: {least}s (test_time: {seconds}s OK)\n"),
+        false => writeln!(
+            out,
+            "  WARNING: test_time ({seconds}s) < time to reach max clients ({least}s), max will not be reached\n"
+        ),
+    };
+    Some(out)
 }
 
 /// The report of a verification.

@@ -363,6 +363,48 @@ fn each_client_has_a_file_of_its_figures() {
     assert!(ran.code == 1 && ran.err.contains("3000 clients with 2 commands; at most 4000 are kept"), "{}", ran.err);
 }
 
+/// Clients of a later step connect and send only when it begins; connections with pauses between are all made.
+#[test]
+fn clients_begin_in_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = RedisServer::start(&[]);
+    let prefix = dir.path().join("c").display().to_string();
+    let words = "-c 3 -t 2 --clients-start 1 --clients-step 2 --step-duration 1 --test-time 3 --hide-histogram";
+    for rate in ["", "--rate-limiting 50"] {
+        let before = received(&server);
+        let words = format!("{words} {rate} --json-out-file {prefix}.json --client-stats {prefix}");
+        let ran = run_memtier(&server, &words, &[]);
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        assert!(ran.err.starts_with("[RUN #1] Client staircase pattern (per thread x 2 threads):\n"), "{}", ran.err);
+        assert!(ran.err.contains("  Step 1:   1s -   3s :   3 clients  "), "{}", ran.err);
+        // One of the two asked for this number.
+        assert_eq!(received(&server) - before - 1, 6);
+        for client in ["0-0", "0-1", "0-2", "1-0", "1-1", "1-2"] {
+            let text = std::fs::read_to_string(format!("{prefix}-1-{client}.csv")).unwrap();
+            let first = text.lines().find(|line| line.starts_with("0,")).unwrap();
+            let is_idle = first == "0,0,0.000000,0,0,0,0,0.000000,0,0,0,0,0,0,0.000000";
+            assert_eq!(is_idle, !client.ends_with("-0"), "{client}: {text}");
+        }
+        assert_eq!(json(format!("{prefix}.json").as_ref()).count("configuration.step_duration"), 1);
+        if !rate.is_empty() {
+            // No more than 2 connections for a second, then 6 for two, have at this rate.
+            let sent = json(format!("{prefix}.json").as_ref()).count("ALL STATS.Totals.Count");
+            assert!((1..=2 * 50 + 6 * 100).contains(&sent), "{sent}");
+        }
+    }
+    let before = received(&server);
+    let jitter = "--thread-conn-start-min-jitter-micros 100 --thread-conn-start-max-jitter-micros 900";
+    let ran = run_memtier(&server, &format!("-n 11 -c 5 -t 2 --hide-histogram {jitter}"), &[]);
+    assert_eq!((ran.code, received(&server) - before - 1), (0, 10), "{}{}", ran.out, ran.err);
+}
+
+/// Returns the number of connections that a server has had, with the one that asks.
+fn received(server: &RedisServer) -> u64 {
+    let text = Client::connect(&server.address()).ask(&["INFO", "stats"]);
+    let count = text.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    count.expect("a count").parse().unwrap()
+}
+
 /// Lost connections are replaced as often as allowed, and the attempts count anew when one is made.
 #[test]
 fn connections_are_replaced_as_the_options_say() {
