@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `arguments`, `plan` | the command line, parsed into the plan of a run and checked before anything is opened |
 //! | `target`, `template`, `random`, `items` | the server; requests with placeholders for keys; random keys; keys of a file |
-//! | `http`, `http2`, `redis`, `protocol` | prepared requests; responses, which `wire` parses to their end |
+//! | `http`, `http2`, `redis`, `scan`, `protocol` | prepared requests; responses, which `wire` parses to their end |
 //! | `tls`, `transport` | settings, sessions and results of TLS; the stream of a connection, plain or TLS |
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
 //! | `stats`, `clients`, `cpu` | counters and histograms, also of each client; CPU times |
@@ -50,6 +50,7 @@ mod reconnect;
 mod redis;
 mod redis_benchmark;
 mod run;
+mod scan;
 mod schedule;
 mod screen;
 mod stats;

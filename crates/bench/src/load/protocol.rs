@@ -66,6 +66,11 @@ pub(super) trait Protocol {
     /// Whether the requests of a connection are independent: one may fail without the others.
     const MULTIPLEXED: bool = false;
 
+    /// Returns the state of a connection that replaces one with this state.
+    fn renewed(&self, _: &mut Self::Session) -> Self::Session {
+        Self::Session::default()
+    }
+
     /// Appends the bytes that every connection sends before its first request. Returns the number of answers to wait for.
     fn start(&self, session: &mut Self::Session, out: &mut Vec<u8>) -> u32;
 

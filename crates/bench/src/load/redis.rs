@@ -11,6 +11,7 @@ use sluicegate_wire::slot::slot;
 
 use super::items::{Expiry, Item, Items};
 use super::protocol::{Answer, Outcome, Protocol, Written};
+use super::scan::{Place, Scan};
 use super::schedule::weighted;
 use super::template::{Hole, KeyPattern, KeySpace, Keys, Template, Values, draw, unknown_placeholder};
 
@@ -47,6 +48,8 @@ enum Part {
     Item,
     /// The next of the commands of a [`Recording`].
     Recorded,
+    /// The cursor of the connection's [`Place`].
+    Cursor,
 }
 
 /// Commands of which each connection, a client, has its own order and its own keys.
@@ -66,6 +69,8 @@ pub(crate) struct Clients {
     pub(crate) recording: Option<Arc<Recording>>,
     /// When a command beside the order is sent; [`None`]: never.
     pub(crate) waits: Option<Waits>,
+    /// The iteration that takes the place of the order.
+    pub(crate) scan: Option<Scan>,
     pub(crate) nodes: Option<Nodes>,
 }
 
@@ -154,6 +159,8 @@ pub(crate) enum Word {
     Item,
     /// Alone: the next command of the recording.
     Recorded,
+    /// The cursor of an iteration.
+    Cursor,
 }
 
 /// The login of a connection before its first command.
@@ -336,7 +343,9 @@ impl Command {
         let first = match words.first() {
             Some(Word::Text(first)) => first.as_slice(),
             Some(Word::Template(template)) => template.fixed().ok_or("the name of a command has no placeholder")?,
-            Some(Word::Number(..) | Word::Item | Word::Recorded) | None => return Err("an empty command".to_owned()),
+            Some(Word::Number(..) | Word::Item | Word::Recorded | Word::Cursor) | None => {
+                return Err("an empty command".to_owned());
+            }
         };
         let text = String::from_utf8_lossy(first);
         let name = text.to_ascii_uppercase();
@@ -351,6 +360,11 @@ impl Command {
                 Word::Text(word) => Template::with_values(word, data),
                 Word::Number(from, to) => Template::number(*from, *to),
                 Word::Template(template) => template.clone(),
+                Word::Cursor => {
+                    parts.push(Part::Bytes(std::mem::take(&mut bytes)));
+                    parts.push(Part::Cursor);
+                    continue;
+                }
                 Word::Item | Word::Recorded => return Err("it is a command of its own".to_owned()),
             };
             match template.fixed() {
@@ -583,6 +597,7 @@ impl<'p> Iterator for WrittenItems<'p> {
 pub(super) struct RedisSession {
     scanner: ReplyScanner,
     received: u64,
+    place: Place,
 }
 
 impl Protocol for Redis {
@@ -593,7 +608,11 @@ impl Protocol for Redis {
         self.plan.preamble_replies
     }
 
-    fn write(&mut self, _: &mut RedisSession, client: usize, out: &mut Vec<u8>) -> Written {
+    fn renewed(&self, session: &mut RedisSession) -> RedisSession {
+        RedisSession { place: session.place.kept(), ..RedisSession::default() }
+    }
+
+    fn write(&mut self, session: &mut RedisSession, client: usize, out: &mut Vec<u8>) -> Written {
         let clients = self.plan.clients.as_ref();
         if let Some(clients) = clients {
             while self.senders.len() <= client {
@@ -601,7 +620,10 @@ impl Protocol for Redis {
             }
         }
         let sender = &mut self.senders[if clients.is_some() { client } else { 0 }];
-        let mut number = sender.next(&self.plan.cycle, clients.and_then(|clients| clients.waits));
+        let mut number = match clients.and_then(|clients| clients.scan) {
+            Some(scan) => session.place.command(scan),
+            None => sender.next(&self.plan.cycle, clients.and_then(|clients| clients.waits)),
+        };
         let own = usize::from(number) % sender.keys.len();
         let keys = &mut sender.keys[own];
         let scratch = &mut self.scratch;
@@ -619,6 +641,7 @@ impl Protocol for Redis {
             match part {
                 Part::Bytes(bytes) => out.extend_from_slice(bytes),
                 Part::Recorded => {}
+                Part::Cursor => bulk(session.place.cursor(), out),
                 Part::Item => {
                     if let Some(items) = clients.and_then(|clients| clients.items.as_ref()) {
                         items.write(&mut sender.item, keys, scratch, out);
@@ -653,7 +676,14 @@ impl Protocol for Redis {
     ) -> Result<(usize, Option<Answer>), String> {
         let (used, reply) = session.scanner.scan(buf).map_err(|error| error.to_string())?;
         session.received += used as u64;
+        let scan = self.plan.clients.as_ref().and_then(|clients| clients.scan);
+        if scan.is_some() {
+            session.place.receive(&buf[..used]);
+        }
         let Some(reply) = reply else { return Ok((used, None)) };
+        if let Some(scan) = scan.filter(|_| reply.kind != ReplyKind::Push) {
+            session.place.advance(scan);
+        }
         let outcome = match reply.kind {
             ReplyKind::Value => Outcome::Value,
             ReplyKind::Null => Outcome::Null,

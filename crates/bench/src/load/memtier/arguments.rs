@@ -100,8 +100,8 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("statsd-prefix", '\0', '!'),
     ("statsd-run-label", '\0', '!'),
     ("graphite-port", '\0', '!'),
-    ("scan-incremental-iteration", '\0', '?'),
-    ("scan-incremental-max-iterations", '\0', '!'),
+    ("scan-incremental-iteration", '\0', '-'),
+    ("scan-incremental-max-iterations", '\0', '+'),
     ("clients-start", '\0', '+'),
     ("clients-step", '\0', '+'),
     ("step-duration", '\0', '+'),
@@ -188,6 +188,8 @@ pub(super) struct Options {
     pub(super) expiry: Option<(u64, u64)>,
     pub(super) import: Option<Import>,
     pub(super) waits: Option<WaitRatio>,
+    /// The number of commands with the server's cursors in an iteration of SCAN; 0: all.
+    pub(super) scan: Option<u32>,
     /// Recorded commands, and whether `__monitor_line@__` draws them.
     pub(super) recorded: Option<(PathBuf, bool)>,
     pub(super) key_prefix: String,
@@ -446,6 +448,7 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
     let import = import(&given, !commands.is_empty())?;
     let waits = waits(&given, !commands.is_empty())?;
     let recorded = recorded(&given, &commands)?;
+    let scan = scan(&given, &commands)?;
     let ratio = given.pair("ratio", ':', 0, u64::from(u32::MAX))?.unwrap_or((1, 10));
     let multi_key_get = given.number("multi-key-get", 1, i32::MAX as u64)?.unwrap_or(0);
     if multi_key_get > 0 && commands.is_empty() && ratio.1 > 0 && !given.has("cluster-mode") {
@@ -493,6 +496,7 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         expiry,
         import,
         waits,
+        scan,
         recorded,
         key_prefix: given.text("key-prefix").unwrap_or("memtier-").to_owned(),
         keys,
@@ -576,6 +580,30 @@ fn waits(given: &Given, has_commands: bool) -> Result<Option<WaitRatio>, String>
         Some(_) if has_commands => Err("--wait-ratio is for SET and GET, and not for a --command".to_owned()),
         Some((sets, waits @ 1..)) => Ok(Some(WaitRatio { sets: sets / waits, replicas, timeout_ms })),
         _ => Ok(None),
+    }
+}
+
+fn scan(given: &Given, commands: &[OwnCommand]) -> Result<Option<u32>, String> {
+    let (name, most) = ("--scan-incremental-iteration", "scan-incremental-max-iterations");
+    let max = given.number(most, 0, u32::MAX.into())?;
+    if !given.has("scan-incremental-iteration") {
+        return if max.is_some() { Err(format!("--{most} is of no use without {name}")) } else { Ok(None) };
+    }
+    if given.number("pipeline", 1, MAX_PIPELINE)?.is_some_and(|pipeline| pipeline > 1) {
+        return Err(format!("{name} requires --pipeline 1."));
+    }
+    if given.has("cluster-mode") {
+        return Err(format!("{name} is not supported in cluster mode."));
+    }
+    let [command] = commands else {
+        return Err(format!("{name} requires exactly one --command (a SCAN command)."));
+    };
+    match words(&command.text)?.as_slice() {
+        [first, ..] if !first.eq_ignore_ascii_case(b"SCAN") => {
+            Err(format!("{name} requires the command to be a SCAN command."))
+        }
+        [] | [_] => Err("SCAN command must have at least a cursor argument (e.g., 'SCAN 0').".to_owned()),
+        _ => Ok(Some(max.unwrap_or(0) as u32)),
     }
 }
 

@@ -33,6 +33,7 @@ use super::items::{Expiry, Items};
 use super::outcome::Outcome;
 use super::plan::{Growth, Live, Load, Plan, ProtocolPlan};
 use super::redis::{ClientCommand, ClientKeys, Clients, Recording, RedisPlan, Waits, Word, words};
+use super::scan::Scan;
 use super::target::Server;
 use super::template::{KeyPattern, KeySpace, Sizes, Template, Values};
 use super::{output, run};
@@ -72,6 +73,7 @@ commands:
       --command 'COMMAND'      with __key__ and __data__; repeated, each with
       --command-ratio N        (1)
       --command-key-pattern X  R, S, G, P or Z (R)
+      --scan-incremental-iteration   SCAN follows the cursors   --scan-incremental-max-iterations N
       --monitor-input FILE     recorded by MONITOR: __monitor_lineN__, __monitor_line@__ in turn, or as
       --monitor-pattern S|R    says (S)
 objects and keys:
@@ -266,6 +268,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
             values: Values::new(options.sizes.clone(), options.random_data, seed),
             items: inputs.items.clone(),
             recording: recording.map(Arc::new),
+            scan: options.scan.map(|most| Scan { first: 0, next: 1, most: Some(most).filter(|most| *most > 0) }),
             waits: options.waits.as_ref().map(|waits| Waits { command: WAIT, each: waits.sets }),
             nodes: cluster.map(|cluster| cluster.nodes.clone()),
         },
@@ -363,6 +366,12 @@ fn commands(options: &Options, inputs: &Inputs) -> Result<(Vec<ClientCommand>, O
             Ok(client(name, words, command.times, command.pattern))
         });
         let mut own = own.collect::<Result<Vec<_>, String>>()?;
+        if let ([first], Some(_)) = (own.as_mut_slice(), options.scan) {
+            first.name = Some("SCAN 0".to_owned());
+            let mut next = ClientCommand { name: Some("SCAN <cursor>".to_owned()), times: 0, ..first.clone() };
+            next.words[1] = Word::Cursor;
+            own.push(next);
+        }
         let recording = match &inputs.recorded {
             Some(recorded) if own.iter().any(|command| command.words == [Word::Recorded]) => {
                 let mut counted = Vec::new();

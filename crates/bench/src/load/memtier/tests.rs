@@ -167,6 +167,13 @@ fn what_is_not_understood_is_an_error() {
         ("--clients-start 1 --clients-step 1 --step-duration 1", "--test-time is required when"),
         ("--clients-step 0", "--clients-step 0: a number from 1"),
         ("--thread-conn-start-min-jitter-micros 3", "micros (3) cannot be greater than thread-conn-start-max"),
+        ("--scan-incremental-max-iterations 3", "of no use without --scan-incremental-iteration"),
+        ("--scan-incremental-iteration --pipeline 2 --command SCAN", "requires --pipeline 1"),
+        ("--scan-incremental-iteration", "requires exactly one --command"),
+        ("--scan-incremental-iteration --command SCAN --command SCAN", "requires exactly one --command"),
+        ("--scan-incremental-iteration --command SCAN --cluster-mode", "not supported in cluster mode"),
+        ("--scan-incremental-iteration --command HSCAN", "to be a SCAN command"),
+        ("--scan-incremental-iteration --command scan", "at least a cursor argument"),
         ("--unix-socket x -p 3", "--unix-socket excludes"),
     ] {
         let found = parsed(&split(line)).and_then(|options| plan(&options, None, &Inputs::default(), 1).map(|_| ()));

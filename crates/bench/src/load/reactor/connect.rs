@@ -28,7 +28,7 @@ impl<P: Protocol> Reactor<'_, P> {
         let connection = &mut self.connections[id];
         connection.connect_began = now;
         connection.generation = connection.generation.wrapping_add(1);
-        connection.session = P::Session::default();
+        connection.session = self.protocol.renewed(&mut connection.session);
         connection.partial.clear();
         connection.carried = 0;
         connection.out.clear();

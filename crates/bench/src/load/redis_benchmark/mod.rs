@@ -248,6 +248,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, test: &Test) -> Result<Pla
         values: Values::new(Sizes::Fixed(0), false, seed),
         items: None,
         waits: None,
+        scan: None,
         recording: None,
         nodes: cluster.map(|cluster| cluster.nodes.clone()),
     };

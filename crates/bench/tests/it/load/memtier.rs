@@ -405,6 +405,39 @@ fn received(server: &RedisServer) -> u64 {
     count.expect("a count").parse().unwrap()
 }
 
+/// SCAN follows the cursors of the replies, also over connections that are replaced.
+#[test]
+fn a_scan_follows_its_cursors() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.json");
+    let file = format!("--json-out-file={}", path.display());
+    let server = RedisServer::start(&[]);
+    let mut client = Client::connect(&server.address());
+    client.ask(&["EVAL", "for i = 1, 250 do redis.call('SET', 'key ' .. i, i) end", "0"]);
+    let run = |count: &str, words: &str| {
+        let command = format!("--command=scan 0 MATCH 'key *' {count}");
+        let words = format!("-n 9 -c 2 -t 1 --hide-histogram --scan-incremental-iteration {words}");
+        let ran = run_memtier(&server, &words, &[&command, &file]);
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        assert!(ran.out.contains("\nScan 0s   ") && ran.out.contains("\nScan <cursor>s   "), "{}", ran.out);
+        assert!(!ran.err.contains("replies were errors"), "{}", ran.err);
+        let fields = json(&path);
+        ["Scan 0s", "Scan <cursor>s", "Totals"].map(|name| fields.count(&format!("ALL STATS.{name}.Count")))
+    };
+    // All keys at once; three times two cursors; one iteration that does not end.
+    let mut scans = 0;
+    for (count, words, expected) in [
+        ("COUNT 1000", "", [18, 0, 18]),
+        ("COUNT 10", "--scan-incremental-max-iterations 2", [6, 12, 18]),
+        ("COUNT 10", "", [2, 16, 18]),
+        ("COUNT 10", "--reconnect-interval 2 -P resp3", [2, 16, 18]),
+    ] {
+        assert_eq!(run(count, words), expected, "{count} {words}");
+        scans += 18;
+        assert_eq!(calls(&server, "scan"), scans);
+    }
+}
+
 /// Lost connections are replaced as often as allowed, and the attempts count anew when one is made.
 #[test]
 fn connections_are_replaced_as_the_options_say() {
