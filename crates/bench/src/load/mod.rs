@@ -9,7 +9,7 @@
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
 //! | `stats`, `clients`, `cpu` | counters and histograms, also of each client; CPU times |
 //! | `outcome`, `text`, `json`, `csv`, `picture`, `console` | results, reports, and their outputs |
-//! | `progress`, `screen` | lines that show the progress, and a view of the terminal |
+//! | `progress`, `screen`, `statsd` | lines that show the progress, a view of the terminal, metrics for StatsD |
 //! | `run`, `reconnect` | threads, signals, a run and the cost of connections |
 //! | `capacity` | the search for the highest rate and the limit that was reached |
 //! | `compare` | comparisons with confidence intervals |
@@ -54,6 +54,7 @@ mod scan;
 mod schedule;
 mod screen;
 mod stats;
+mod statsd;
 mod target;
 mod template;
 mod text;

@@ -7,6 +7,7 @@ use super::http::HttpPlan;
 use super::random::Random;
 use super::redis::RedisPlan;
 use super::schedule::Arrivals;
+use super::statsd::Statsd;
 use super::target::{Family, Server, StatsSource};
 use super::template::KeySpace;
 use super::tls::TlsPlan;
@@ -74,6 +75,8 @@ pub(crate) struct Load {
     /// Whether the text has a histogram of latencies.
     pub(crate) has_histogram: bool,
     pub(crate) live: Live,
+    /// Where the figures of each second of [`Live::Memtier`] go, too.
+    pub(crate) statsd: Option<Statsd>,
     /// Whether every request and every answer is told on standard error.
     pub(crate) traces: bool,
     /// Printed when the run begins, from which on signals end it with a report.
@@ -284,6 +287,7 @@ impl Load {
             pictures: Pictures::default(),
             has_histogram: false,
             live: Live::Lines,
+            statsd: None,
             traces: false,
             banner: String::new(),
         }

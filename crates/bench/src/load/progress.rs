@@ -10,8 +10,24 @@ pub(super) struct Progress {
     bytes: u64,
     latency_ns: f64,
     elapsed_ns: u64,
+    failed: u64,
     /// The length of the last line.
     width: usize,
+}
+
+/// Figures of the last interval, and means of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) ops_s: f64,
+    pub(super) mean_ops_s: f64,
+    pub(super) bytes_s: f64,
+    pub(super) mean_bytes_s: f64,
+    pub(super) latency_ms: f64,
+    pub(super) mean_latency_ms: f64,
+    pub(super) connections: usize,
+    pub(super) percent: f64,
+    /// Requests without a response so far.
+    pub(super) failed: u64,
 }
 
 impl Progress {
@@ -21,6 +37,7 @@ impl Progress {
         self.bytes += tick.bytes;
         self.latency_ns += tick.latency.mean() * ops as f64;
         self.elapsed_ns += tick.length_ns;
+        self.failed += tick.failed;
     }
 
     /// Returns redis-benchmark's line after one more interval.
@@ -43,9 +60,8 @@ impl Progress {
         " ".repeat(self.width.max(1))
     }
 
-    /// Returns memtier's line after one more interval.
-    pub(super) fn memtier(&mut self, run: u32, load: &Load, tick: &Tick) -> String {
-        let ops = tick.latency.len();
+    /// Returns memtier's figures after one more interval.
+    pub(super) fn now(&mut self, load: &Load, tick: &Tick) -> Now {
         self.add(tick);
         let (second, elapsed) = (tick.length_ns.max(1) as f64 / 1e9, self.elapsed_ns.max(1) as f64 / 1e9);
         let share = match (load.duration_ns, load.requests) {
@@ -55,21 +71,36 @@ impl Progress {
         let connections = load.growth.map_or(load.connections, |growth| {
             growth.count_at(self.elapsed_ns, load.connections / load.threads) * load.threads
         });
-        let mean = if self.ops == 0 { 0.0 } else { self.latency_ns / self.ops as f64 };
-        format!(
-            "[RUN #{run} {:.0}%, {:3.0} secs] {:2} threads {:2} conns: {:11} ops, {:7.0} (avg: {:7.0}) ops/sec, {}/sec \
-             (avg: {}/sec), {:5.2} (avg: {:5.2}) msec latency",
-            (share * 100.0).min(100.0),
-            elapsed,
-            load.threads,
+        Now {
+            ops_s: tick.latency.len() as f64 / second,
+            mean_ops_s: self.ops as f64 / elapsed,
+            bytes_s: tick.bytes as f64 / second,
+            mean_bytes_s: self.bytes as f64 / elapsed,
+            latency_ms: tick.latency.mean() / 1e6,
+            mean_latency_ms: if self.ops == 0 { 0.0 } else { self.latency_ns / self.ops as f64 / 1e6 },
             connections,
+            percent: (share * 100.0).min(100.0),
+            failed: self.failed,
+        }
+    }
+
+    /// Returns memtier's line of these figures.
+    pub(super) fn memtier(&self, run: u32, load: &Load, now: &Now) -> String {
+        let errors = if now.failed > 0 { format!(" {} conn errors", now.failed) } else { String::new() };
+        format!(
+            "[RUN #{run} {:.0}%, {:3.0} secs] {:2} threads {:2} conns{errors}: {:11} ops, {:7.0} (avg: {:7.0}) ops/sec, \
+             {}/sec (avg: {}/sec), {:5.2} (avg: {:5.2}) msec latency",
+            now.percent,
+            self.elapsed_ns.max(1) as f64 / 1e9,
+            load.threads,
+            now.connections,
             self.ops,
-            ops as f64 / second,
-            self.ops as f64 / elapsed,
-            amount(tick.bytes as f64 / second),
-            amount(self.bytes as f64 / elapsed),
-            tick.latency.mean() / 1e6,
-            mean / 1e6
+            now.ops_s,
+            now.mean_ops_s,
+            amount(now.bytes_s),
+            amount(now.mean_bytes_s),
+            now.latency_ms,
+            now.mean_latency_ms
         )
     }
 }

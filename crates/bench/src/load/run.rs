@@ -23,6 +23,7 @@ use super::reactor::{Reactor, Shared, ThreadReport, Tick, Told};
 use super::redis::Redis;
 use super::screen::Screen;
 use super::stats::{Stats, add, corrected, histogram};
+use super::statsd::Sender;
 use super::target::Server;
 use super::template::Keys;
 use super::tls::Connector;
@@ -292,6 +293,7 @@ struct Lines<'a> {
     threads: usize,
     progress: Progress,
     screen: Option<Screen>,
+    statsd: Option<Sender<'a>>,
     /// The interval whose line comes next.
     next: u64,
     waiting: std::collections::BTreeMap<u64, (usize, Tick)>,
@@ -305,6 +307,12 @@ impl<'a> Lines<'a> {
             progress: Progress::default(),
             // A terminal without a view is no reason to end a run.
             screen: (load.live == Live::Screen).then(|| Screen::open(plan).ok()).flatten(),
+            statsd: match (&load.statsd, &load.live) {
+                (Some(statsd), Live::Memtier(run)) => {
+                    Some(Sender::begin(statsd, *run, load.threads, load.connections / load.threads))
+                }
+                _ => None,
+            },
             interval_ns: load.interval_ns.unwrap_or(1),
             threads: load.threads,
             next: 0,
@@ -362,7 +370,14 @@ impl<'a> Lines<'a> {
         let _ = match &self.load.live {
             Live::Lines => writeln!(console.err, "{}", text::live_line(self.interval_ns, tick)),
             Live::Screen => self.screen.as_mut().map_or(Ok(()), |screen| screen.add(tick)),
-            Live::Memtier(run) => write!(console.err, "{}\r", self.progress.memtier(*run, self.load, tick)),
+            Live::Memtier(run) => {
+                let now = self.progress.now(self.load, tick);
+                let latency = |percentile: f64| tick.latency.value_at_quantile(percentile / 100.0) as f64 / 1e6;
+                if let Some(statsd) = &self.statsd {
+                    statsd.send(&now, |percentile| (!tick.latency.is_empty()).then(|| latency(percentile)));
+                }
+                write!(console.err, "{}\r", self.progress.memtier(*run, self.load, &now))
+            }
             Live::RedisBenchmark(title) => {
                 let (blank, line) = (self.progress.blank(), self.progress.redis_benchmark(title, tick));
                 write!(console.out, "{blank}\r{line}\r").and_then(|()| console.out.flush())
@@ -373,6 +388,9 @@ impl<'a> Lines<'a> {
     fn finish(&mut self, console: &mut Console<'_>) {
         for (_, (_, tick)) in std::mem::take(&mut self.waiting) {
             self.print(&tick, console);
+        }
+        if let Some(statsd) = self.statsd.take() {
+            statsd.end();
         }
         let _ = match &self.load.live {
             Live::Lines | Live::Screen => Ok(()),

@@ -17,8 +17,7 @@ use crate::load::target::{Family, Server};
 use crate::load::template::Sizes;
 use crate::load::tls::Version;
 
-/// The long options with their letters. `+`: with a value, and known; `-`: without; `!`: memtier's, with a value, but not
-/// supported; `?`: likewise, without a value.
+/// The long options with their letters. `+`: with a value; `-`: without.
 const OPTIONS: &[(&str, char, char)] = &[
     ("server", 's', '+'),
     ("host", 'h', '+'),
@@ -95,11 +94,11 @@ const OPTIONS: &[(&str, char, char)] = &[
     ("command-stats-breakdown", '\0', '+'),
     ("rate-limiting", '\0', '+'),
     ("uri", 'u', '+'),
-    ("statsd-host", '\0', '!'),
-    ("statsd-port", '\0', '!'),
-    ("statsd-prefix", '\0', '!'),
-    ("statsd-run-label", '\0', '!'),
-    ("graphite-port", '\0', '!'),
+    ("statsd-host", '\0', '+'),
+    ("statsd-port", '\0', '+'),
+    ("statsd-prefix", '\0', '+'),
+    ("statsd-run-label", '\0', '+'),
+    ("graphite-port", '\0', '+'),
     ("scan-incremental-iteration", '\0', '-'),
     ("scan-incremental-max-iterations", '\0', '+'),
     ("clients-start", '\0', '+'),
@@ -213,6 +212,7 @@ pub(super) struct Options {
     pub(super) out_file: Option<PathBuf>,
     pub(super) json_file: Option<PathBuf>,
     pub(super) hdr_prefix: Option<String>,
+    pub(super) metrics: Option<Metrics>,
     /// The prefix of the files of each client.
     pub(super) client_stats: Option<String>,
     pub(super) show_config: bool,
@@ -235,6 +235,15 @@ pub(super) struct Import {
     pub(super) is_verified: bool,
     /// Whether nothing else is done.
     pub(super) only_verifies: bool,
+}
+
+/// Where metrics go: a host with its ports of StatsD and Graphite, and the names of the run.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    pub(super) host: String,
+    pub(super) ports: (u16, u16),
+    pub(super) prefix: String,
+    pub(super) label: String,
 }
 
 /// How often WAIT is sent, and the ranges of its arguments.
@@ -294,9 +303,6 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
             }
             Value(word) => return Err(format!("'{}' belongs to no option", word.to_string_lossy())),
         };
-        if matches!(kind, '!' | '?') {
-            return Err(format!("--{name} is not supported"));
-        }
         let text = match kind {
             '+' => parser.value().map_err(|_| format!("--{name} wants a value"))?.to_string_lossy().into_owned(),
             _ => String::new(),
@@ -526,6 +532,7 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
         out_file: given.text("out-file").map(PathBuf::from),
         json_file: given.text("json-out-file").map(PathBuf::from),
         hdr_prefix: given.text("hdr-file-prefix").map(str::to_owned),
+        metrics: metrics(&given)?,
         client_stats: given.text("client-stats").map(str::to_owned),
         show_config: given.has("show-config"),
         debug: 0,
@@ -581,6 +588,21 @@ fn waits(given: &Given, has_commands: bool) -> Result<Option<WaitRatio>, String>
         Some((sets, waits @ 1..)) => Ok(Some(WaitRatio { sets: sets / waits, replicas, timeout_ms })),
         _ => Ok(None),
     }
+}
+
+fn metrics(given: &Given) -> Result<Option<Metrics>, String> {
+    let port = |name: &str, default| Ok::<u16, String>(given.number(name, 1, 65_535)?.unwrap_or(default) as u16);
+    let ports = (port("statsd-port", 8125)?, port("graphite-port", 8080)?);
+    let Some(host) = given.text("statsd-host").filter(|host| !host.is_empty()) else {
+        let names = ["statsd-port", "graphite-port", "statsd-prefix", "statsd-run-label"];
+        return match names.iter().find(|name| given.has(name)) {
+            Some(name) => Err(format!("--{name} is of no use without --statsd-host")),
+            None => Ok(None),
+        };
+    };
+    let text = |name: &str, default: &str| given.text(name).unwrap_or(default).to_owned();
+    let (prefix, label) = (text("statsd-prefix", "memtier"), text("statsd-run-label", "default"));
+    Ok(Some(Metrics { host: host.to_owned(), ports, prefix, label }))
 }
 
 fn scan(given: &Given, commands: &[OwnCommand]) -> Result<Option<u32>, String> {

@@ -5,7 +5,7 @@
 //! that are errors are no operations, a run of nothing but errors fails; under `--rate-limiting` requests are due at times
 //! that the server does not influence, and their latency begins then; the columns of the totals are the sums of the rows.
 //!
-//! Limits: memcache and StatsD are refused by name; in a cluster each connection draws
+//! Limits: memcache is refused by name; in a cluster each connection draws
 //! keys until one belongs to its node, and slots that move during a run show as MOVED.
 
 mod arguments;
@@ -34,10 +34,11 @@ use super::outcome::Outcome;
 use super::plan::{Growth, Live, Load, Plan, ProtocolPlan};
 use super::redis::{ClientCommand, ClientKeys, Clients, Recording, RedisPlan, Waits, Word, words};
 use super::scan::Scan;
+use super::statsd::Statsd;
 use super::target::Server;
 use super::template::{KeyPattern, KeySpace, Sizes, Template, Values};
 use super::{output, run};
-use arguments::{Amount, Asked, Import, Options, Pattern, WaitRatio};
+use arguments::{Amount, Asked, Import, Metrics, Options, Pattern, WaitRatio};
 use figures::Run;
 use recorded::{Placeholder, Recorded};
 use verify::Verified;
@@ -86,6 +87,8 @@ output:
   -o, --out-file FILE          --json-out-file FILE        --hdr-file-prefix PREFIX
       --client-stats PREFIX    CSV of each client
       --print-percentiles LIST (50,99,99.9)                --hide-histogram   --print-all-runs
+      --statsd-host HOST  --statsd-port N (8125)  --statsd-prefix TEXT (memtier)  --statsd-run-label TEXT (default)
+      --graphite-port N        of events (8080)
       --command-stats-breakdown command|line               --show-config   -D, --debug
       --help                   -v, --version
 
@@ -110,9 +113,10 @@ pub(super) fn execute(line: &[String], console: &mut Console<'_>) -> u8 {
     }
 }
 
-/// The contents of files that commands are made from.
+/// What is read or found once, before the runs: the contents of files that commands are made from, a server of metrics.
 #[derive(Default)]
 struct Inputs {
+    statsd: Option<Statsd>,
     items: Option<Arc<Items>>,
     recorded: Option<Recorded>,
 }
@@ -135,6 +139,7 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Done, String> {
         false => None,
     };
     let inputs = Inputs {
+        statsd: options.metrics.as_ref().and_then(|metrics| statsd(options, metrics, console)),
         items: options.import.as_ref().map(|import| items(options, import, console)).transpose()?,
         recorded: options.recorded.as_ref().map(|(path, _)| recorded(path, console)).transpose()?,
     };
@@ -160,6 +165,26 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Done, String> {
         verified = Some(verify::verify(options, &plan(options, None, &inputs, 1)?, console)?);
     }
     Ok(Done { outcomes, verified })
+}
+
+/// Finds the server of metrics. Without one there are none.
+fn statsd(options: &Options, metrics: &Metrics, console: &mut Console<'_>) -> Option<Statsd> {
+    let Metrics { host, ports, prefix, label } = metrics;
+    let found = Statsd::find(host, *ports, (prefix, label), &options.percentiles);
+    // If this can't be written, errors can't either.
+    let _ = match &found {
+        Some(statsd) => writeln!(
+            console.err,
+            "statsd: initialized, sending metrics to {host}:{} with prefix '{prefix}' run_label '{}'",
+            ports.0,
+            statsd.label()
+        ),
+        None => writeln!(
+            console.err,
+            "statsd: failed to resolve host '{host}'\nwarning: failed to initialize StatsD client, metrics will not be sent"
+        ),
+    };
+    found
 }
 
 /// Prints the configuration; its frame goes where messages go.
@@ -318,6 +343,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
         interval_ns: Some(1_000_000_000),
         seed,
         live: Live::Memtier(number),
+        statsd: inputs.statsd.clone(),
         traces: options.debug > 0,
         ..Load::to(options.server.clone())
     };

@@ -174,6 +174,8 @@ fn what_is_not_understood_is_an_error() {
         ("--scan-incremental-iteration --command SCAN --cluster-mode", "not supported in cluster mode"),
         ("--scan-incremental-iteration --command HSCAN", "to be a SCAN command"),
         ("--scan-incremental-iteration --command scan", "at least a cursor argument"),
+        ("--statsd-port 3", "of no use without --statsd-host"),
+        ("--statsd-host h --graphite-port 0", "--graphite-port 0: a number from 1"),
         ("--unix-socket x -p 3", "--unix-socket excludes"),
     ] {
         let found = parsed(&split(line)).and_then(|options| plan(&options, None, &Inputs::default(), 1).map(|_| ()));

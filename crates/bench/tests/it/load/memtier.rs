@@ -438,6 +438,57 @@ fn a_scan_follows_its_cursors() {
     }
 }
 
+/// Metrics are sent as datagrams, events as requests; a server that is not there changes nothing.
+#[test]
+fn metrics_and_events_are_sent() {
+    let server = RedisServer::start(&[]);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let graphite = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, events) = (socket.local_addr().unwrap().port(), graphite.local_addr().unwrap().port());
+    let posts = std::thread::spawn(move || {
+        let post = || std::io::read_to_string(graphite.accept().unwrap().0).unwrap();
+        [post(), post()]
+    });
+    let words = "-n 11 -c 3 -t 2 --hide-histogram --print-percentiles 50,99.9 --statsd-host 127.0.0.1";
+    let names = "--statsd-prefix my.app --statsd-run-label x/1";
+    let ran = run_memtier(&server, &format!("{words} --statsd-port {port} --graphite-port {events} {names}"), &[]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let line =
+        format!("statsd: initialized, sending metrics to 127.0.0.1:{port} with prefix 'my.app' run_label 'x_1'\n");
+    assert!(ran.err.starts_with(&line), "{}", ran.err);
+    socket.set_nonblocking(true).unwrap();
+    let mut metrics: Vec<(String, String)> = Vec::new();
+    let mut buf = [0; 1024];
+    while let Ok(length) = socket.recv(&mut buf) {
+        let text = String::from_utf8_lossy(&buf[..length]).into_owned();
+        let (name, value) =
+            text.strip_prefix("my.app.x_1.").unwrap_or_else(|| panic!("{text}")).split_once(':').unwrap();
+        metrics.push((name.to_owned(), value.to_owned()));
+    }
+    let values = |name: &str| -> Vec<&str> {
+        metrics.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
+    };
+    assert!(values("connections").starts_with(&["6|g"]), "{metrics:?}");
+    for name in ["ops_sec", "ops_sec_avg", "bytes_sec", "bytes_sec_avg", "progress_pct"] {
+        assert!(values(name).len() >= 2 && values(name).last() == Some(&"0|g"), "{name}: {metrics:?}");
+    }
+    assert!(values("progress_pct").contains(&"100.000000|g"), "{metrics:?}");
+    assert!(values("latency_ms").iter().all(|value| value.ends_with("|ms")), "{metrics:?}");
+    assert!(!values("latency_p50").is_empty() && !values("latency_p99_9").is_empty(), "{metrics:?}");
+    let posts = posts.join().unwrap();
+    let start = r#"{"what":"Benchmark Started","tags":"memtier,start,run:x_1","data":"threads=2 connections=3 run=1"}"#;
+    let end = r#"{"what":"Benchmark Completed","tags":"memtier,end,run:x_1","data":"run=1"}"#;
+    for body in [start, end] {
+        assert!(
+            posts.iter().any(|post| post.starts_with("POST /events/ HTTP/1.1\r\n") && post.ends_with(body)),
+            "{posts:?}"
+        );
+    }
+    let (port, events) = (free_port(), free_port());
+    let ran = run_memtier(&server, &format!("{words} --statsd-port {port} --graphite-port {events}"), &[]);
+    assert_eq!((ran.code, ran.err.contains("error")), (0, false), "{}", ran.err);
+}
+
 /// Lost connections are replaced as often as allowed, and the attempts count anew when one is made.
 #[test]
 fn connections_are_replaced_as_the_options_say() {
