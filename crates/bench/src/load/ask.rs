@@ -99,7 +99,7 @@ pub(super) fn connect(asked: &Asked<'_>) -> Result<Box<dyn Stream>, Failure> {
             Ok(stream) => {
                 stream.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
                 let Some(tls) = asked.tls else { return Ok(Box::new(stream)) };
-                let connection = tls.of_thread(1).connection();
+                let connection = tls.of_thread(1).connection(0);
                 let connection = connection.map_err(|error| Failure::Connect(error.to_string()))?;
                 return Ok(Box::new(StreamOwned::new(connection, stream)));
             }

@@ -7,6 +7,7 @@ use sluicegate_wire::slot::SLOTS;
 use super::ask::{Asked, Failure, Item, ask};
 use super::redis::{Login, Nodes};
 use super::target::{Family, Server};
+use super::tls::Connector;
 
 /// The nodes of a cluster, and the node of each slot.
 pub(super) struct Cluster {
@@ -18,12 +19,17 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Asks a node for the slots of all masters.
-    pub(super) fn find(server: &Server, family: Family, login: &Login) -> Result<Cluster, String> {
+    pub(super) fn find(
+        server: &Server,
+        family: Family,
+        login: &Login,
+        tls: Option<&Connector>,
+    ) -> Result<Cluster, String> {
         let failed = |reason: String| format!("{server}: CLUSTER SLOTS: {reason}");
         if let Server::Unix(_) = server {
             return Err(failed("a unix socket has no cluster".to_owned()));
         }
-        let answers = ask(&Asked { server, family, login, tls: None }, &[&["CLUSTER", "SLOTS"]]);
+        let answers = ask(&Asked { server, family, login, tls }, &[&["CLUSTER", "SLOTS"]]);
         match answers.map(|mut answers| answers.pop()) {
             Ok(Some(Item::Error(error))) => Err(failed(error)),
             Ok(Some(slots)) => cluster(&slots, server).map_err(failed),

@@ -13,7 +13,7 @@ use super::items::{Expiry, Item, Items};
 use super::protocol::{Answer, Outcome, Protocol, Written};
 use super::scan::{Place, Scan};
 use super::schedule::weighted;
-use super::template::{Hole, KeyPattern, KeySpace, Keys, Template, Values, draw, unknown_placeholder};
+use super::template::{Hole, KeyPattern, KeySpace, Keys, Template, Values, draw, draw_around, unknown_placeholder};
 
 /// The maximum number of different commands of a run: each has a histogram of its own in every thread.
 const MAX_COMMANDS: usize = 32;
@@ -154,6 +154,8 @@ pub(crate) enum Word {
     Text(Vec<u8>),
     /// A number from the first to the second.
     Number(u64, u64),
+    /// Likewise, most often from the middle.
+    Around(u64, u64),
     Template(Template),
     /// Alone: SET, or SETEX, of the next of the items.
     Item,
@@ -343,7 +345,7 @@ impl Command {
         let first = match words.first() {
             Some(Word::Text(first)) => first.as_slice(),
             Some(Word::Template(template)) => template.fixed().ok_or("the name of a command has no placeholder")?,
-            Some(Word::Number(..) | Word::Item | Word::Recorded | Word::Cursor) | None => {
+            Some(Word::Number(..) | Word::Around(..) | Word::Item | Word::Recorded | Word::Cursor) | None => {
                 return Err("an empty command".to_owned());
             }
         };
@@ -359,6 +361,7 @@ impl Command {
             let template = match word {
                 Word::Text(word) => Template::with_values(word, data),
                 Word::Number(from, to) => Template::number(*from, *to),
+                Word::Around(from, to) => Template::number_around(*from, *to),
                 Word::Template(template) => template.clone(),
                 Word::Cursor => {
                     parts.push(Part::Bytes(std::mem::take(&mut bytes)));
@@ -493,6 +496,10 @@ impl Clients {
             Hole::Data => self.values.write(keys, out),
             Hole::Number(from, to) => {
                 let number = draw(keys, from, to);
+                out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            }
+            Hole::Around(from, to) => {
+                let number = draw_around(keys, from, to);
                 out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             }
             Hole::Digits(count) => {

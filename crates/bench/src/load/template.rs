@@ -154,6 +154,8 @@ pub(crate) enum Hole {
     Data,
     /// A number from the first to the second.
     Number(u64, u64),
+    /// Likewise, most often from the middle.
+    Around(u64, u64),
     /// A number below this one, in twelve digits; 0 if it is 0.
     Digits(u64),
     /// The hash tag of the command in braces, which puts its keys into a slot of the connection's node.
@@ -250,6 +252,17 @@ pub(super) fn draw(keys: &mut Keys, from: u64, to: u64) -> u64 {
     from + keys.random.below((to - from).saturating_add(1))
 }
 
+/// Draws a number of a range around its middle, with a sixth of its length as the deviation.
+pub(super) fn draw_around(keys: &mut Keys, from: u64, to: u64) -> u64 {
+    let length = (to - from) as f64;
+    loop {
+        let offset = length / 2.0 + keys.random.normal() * length / 6.0;
+        if (0.0..length + 1.0).contains(&offset) {
+            return (from + offset as u64).min(to);
+        }
+    }
+}
+
 /// Bytes with places for keys.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Template {
@@ -265,6 +278,11 @@ impl Template {
     /// Returns the template of a number from the first to the second.
     pub(crate) fn number(from: u64, to: u64) -> Template {
         Template { parts: vec![Part::Hole(Hole::Number(from, to))] }
+    }
+
+    /// The same, around the middle.
+    pub(crate) fn number_around(from: u64, to: u64) -> Template {
+        Template { parts: vec![Part::Hole(Hole::Around(from, to))] }
     }
 
     /// Reads `text`; each `__data__` becomes `data`, or a place for a value.

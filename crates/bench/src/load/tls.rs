@@ -48,6 +48,8 @@ const SYSTEM_FILES: &[&str] = &[
 pub(crate) struct TlsPlan {
     /// The name that is sent (unless it is an address) and that the certificate must bear.
     pub(crate) server_name: String,
+    /// The names of the nodes of a cluster, which the connections have in turn; empty: all have that name.
+    pub(crate) node_names: Vec<String>,
     pub(crate) verify: Verify,
     /// The only version; `None`: 1.2 and 1.3.
     pub(crate) version: Option<Version>,
@@ -91,7 +93,8 @@ impl Version {
 #[derive(Clone)]
 pub(super) struct Connector {
     config: ClientConfig,
-    name: ServerName<'static>,
+    /// The names of the server, or of nodes that the connections have in turn.
+    names: Vec<ServerName<'static>>,
     resume: bool,
     required: Option<&'static str>,
 }
@@ -121,11 +124,15 @@ impl Connector {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = plan.protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-        let name = ServerName::try_from(plan.server_name.clone())
-            .map_err(|error| format!("--servername {}: {error}", plan.server_name))?;
+        let name =
+            |name: &String| ServerName::try_from(name.clone()).map_err(|error| format!("--servername {name}: {error}"));
+        let names = match plan.node_names.as_slice() {
+            [] => vec![name(&plan.server_name)?],
+            nodes => nodes.iter().map(name).collect::<Result<_, _>>()?,
+        };
         // Without an answer to ALPN a server speaks HTTP/1.1.
         let required = plan.protocols.iter().find(|protocol| **protocol == "h2").copied();
-        Ok(Connector { config, name, resume: plan.resume, required })
+        Ok(Connector { config, names, resume: plan.resume, required })
     }
 
     /// Returns the connector of a thread with so many connections: sessions are not shared between threads.
@@ -135,22 +142,22 @@ impl Connector {
         let tls12 = if self.resume { Tls12Resumption::SessionIdOrTickets } else { Tls12Resumption::Disabled };
         let sessions = Sessions { most: tickets, kept: Mutex::default() };
         config.resumption = Resumption::store(Arc::new(sessions)).tls12_resumption(tls12);
-        ThreadConnector { config: Arc::new(config), name: self.name.clone(), required: self.required }
+        ThreadConnector { config: Arc::new(config), names: self.names.clone(), required: self.required }
     }
 }
 
 /// The TLS configuration of one thread's connections.
 pub(super) struct ThreadConnector {
     config: Arc<ClientConfig>,
-    name: ServerName<'static>,
+    names: Vec<ServerName<'static>>,
     /// The application protocol without which the connection is of no use.
     required: Option<&'static str>,
 }
 
 impl ThreadConnector {
-    /// Returns a connection whose first message waits to be sent.
-    pub(super) fn connection(&self) -> Result<ClientConnection, rustls::Error> {
-        ClientConnection::new(self.config.clone(), self.name.clone())
+    /// Returns a connection, by its number, whose first message waits to be sent.
+    pub(super) fn connection(&self, number: usize) -> Result<ClientConnection, rustls::Error> {
+        ClientConnection::new(self.config.clone(), self.names[number % self.names.len()].clone())
     }
 
     /// Returns why a connection with these parameters is of no use.

@@ -125,6 +125,6 @@ impl TlsOptions {
             (None, None) => return Err(format!("{nameless}; TLS needs one: --servername NAME")),
         };
         let (version, resume) = (self.version, self.resume);
-        Ok(TlsPlan { server_name, verify, version, certificate, resume, protocols })
+        Ok(TlsPlan { server_name, node_names: Vec::new(), verify, version, certificate, resume, protocols })
     }
 }

@@ -226,6 +226,13 @@ pub(super) struct Options {
     pub(super) given: Vec<(&'static str, String)>,
 }
 
+impl Options {
+    /// Returns whether the name of the server in TLS was given.
+    pub(super) fn has_server_name(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.server_name.is_some())
+    }
+}
+
 /// The items that are imported, and whether they are verified.
 #[derive(Debug)]
 pub(super) struct Import {
@@ -469,7 +476,6 @@ fn check(given: Given, commands: Vec<OwnCommand>) -> Result<Options, String> {
             (reconnect_interval.is_some(), "--reconnect-interval"),
             (matches!(server, Server::Unix(_)), "--unix-socket"),
             (login.db > 0, "--select-db"),
-            (is_tls, "TLS"),
             (multi_key_get > 0, "--multi-key-get"),
             (waits.is_some(), "--wait-ratio"),
             (recorded.is_some(), "--monitor-input"),

@@ -37,6 +37,7 @@ use super::scan::Scan;
 use super::statsd::Statsd;
 use super::target::Server;
 use super::template::{KeyPattern, KeySpace, Sizes, Template, Values};
+use super::tls::{Connector, TlsPlan};
 use super::{output, run};
 use arguments::{Amount, Asked, Import, Metrics, Options, Pattern, WaitRatio};
 use figures::Run;
@@ -135,7 +136,10 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Done, String> {
         print(console, &format!("setting requests to {count}\n"))?;
     }
     let nodes = match options.cluster {
-        true => Some(Cluster::find(&options.server, options.family, &options.login)?),
+        true => {
+            let tls = tls(options)?.as_ref().map(Connector::new).transpose()?;
+            Some(Cluster::find(&options.server, options.family, &options.login, tls.as_ref())?)
+        }
         false => None,
     };
     let inputs = Inputs {
@@ -304,16 +308,14 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
             "--client-stats: {clients} clients with {commands} commands; at most {MAX_SERIES} are kept"
         ));
     }
-    let tls = match &options.tls {
-        None => None,
-        Some(tls) => {
-            let host = match &options.server {
-                Server::Tcp(host, _) => Some(host.as_str()),
-                Server::Unix(_) => None,
-            };
-            Some(tls.clone().plan(host, "a unix socket has no name", &[])?)
-        }
-    };
+    let mut tls = tls(options)?;
+    if let (Some(tls), Some(cluster), false) = (&mut tls, cluster, options.has_server_name()) {
+        let host = |server: &Server| match server {
+            Server::Tcp(host, _) => Some(host.clone()),
+            Server::Unix(_) => None,
+        };
+        tls.node_names = cluster.servers.iter().filter_map(host).collect();
+    }
     let connect_timeout_ns = options.connection_timeout_s.map_or(10_000_000_000, |seconds| seconds * 1_000_000_000);
     let load = Load {
         family: options.family,
@@ -348,6 +350,16 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
         ..Load::to(options.server.clone())
     };
     Ok(Plan { load, protocol: ProtocolPlan::Redis(plan) })
+}
+
+/// Returns the TLS of connections to the server.
+fn tls(options: &Options) -> Result<Option<TlsPlan>, String> {
+    let Some(tls) = &options.tls else { return Ok(None) };
+    let host = match &options.server {
+        Server::Tcp(host, _) => Some(host.as_str()),
+        Server::Unix(_) => None,
+    };
+    tls.clone().plan(host, "a unix socket has no name", &[]).map(Some)
 }
 
 /// Returns the commands, and those that are recorded, for `__monitor_line@__`.
@@ -439,8 +451,7 @@ fn commands(options: &Options, inputs: &Inputs) -> Result<(Vec<ClientCommand>, O
         client(None, get, options.ratio.1, options.patterns.1),
     ];
     if let Some(WaitRatio { replicas, timeout_ms, .. }) = options.waits {
-        let [replicas, timeout_ms] = [replicas, timeout_ms].map(|(from, to)| Word::Number(from, to));
-        let words = vec![text("WAIT"), replicas, timeout_ms];
+        let words = vec![text("WAIT"), Word::Number(replicas.0, replicas.1), Word::Around(timeout_ms.0, timeout_ms.1)];
         commands.push(client(None, words, 0, Pattern::Random));
     }
     Ok((commands, None))

@@ -215,6 +215,34 @@ fn clients_have_their_own_order_and_keys() {
 }
 
 #[test]
+fn timeouts_of_waits_are_around_their_middle() {
+    let line =
+        options("--key-maximum 9 --ratio 1:1 --wait-ratio 1:1 --num-slaves 0-1 --wait-timeout 100-699 -c 1 -t 1");
+    let text = sent(&line, 1, 6000).remove(0);
+    let waits: Vec<Vec<u64>> = text
+        .split("WAIT ")
+        .skip(1)
+        .map(|rest| rest.split(' ').take(2).map(|word| word.parse().expect("a number")).collect())
+        .collect();
+    let within = |from: u64, to: u64| waits.iter().filter(|wait| (from..=to).contains(&wait[1])).count();
+    let all = waits.len();
+    assert_eq!((within(100, 699), waits.iter().all(|wait| wait[0] <= 1)), (all, true));
+    // Two thirds are within a deviation, a sixth of the range.
+    assert!(
+        all > 1000 && (all * 64 / 100..all * 72 / 100).contains(&within(300, 499)),
+        "{} of {all}",
+        within(300, 499)
+    );
+}
+
+/// Words that look like placeholders and are none are sent as they stand.
+#[test]
+fn unknown_placeholders_are_words() {
+    let own = parsed(&["--command=SET a__foo__ __bar__".into()]).unwrap();
+    assert_eq!(sent(&own, 1, 1), ["SET a__foo__ __bar__"]);
+}
+
+#[test]
 fn values_have_the_requested_sizes_and_forms() {
     let first = |more: &str| {
         let options = options(&format!("--key-maximum 9 --key-prefix k --key-pattern S:S --ratio 1:0 {more}"));

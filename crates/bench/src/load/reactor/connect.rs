@@ -85,7 +85,7 @@ impl<P: Protocol> Reactor<'_, P> {
         let Some(tls) = &self.tls else { return };
         let connection = &mut self.connections[id];
         let Some(transport) = connection.transport.take() else { return };
-        match tls.connection() {
+        match tls.connection(id) {
             Ok(tls) => connection.transport = Some(transport.with_tls(tls)),
             Err(error) => return self.connect_failed(id, now, ConnectFault::Tls, error.to_string()),
         }

@@ -160,7 +160,7 @@ fn servers(options: &Options, console: &mut Console<'_>) -> Result<(Servers, Opt
         }
         return Ok((Servers::One(settings), None));
     }
-    let cluster = Cluster::find(&options.server, Family::Any, &options.login)?;
+    let cluster = Cluster::find(&options.server, Family::Any, &options.login, None)?;
     let count = cluster.servers.len();
     if count < 2 {
         return Err(format!("Invalid cluster: {count} node(s)."));

@@ -187,23 +187,30 @@ fn all_keys_are_written_once_by_parallel_clients() {
 
 /// Returns two redis-servers that are a cluster, the first of which has slots 0 to 9999, and the directory of their files.
 pub(super) fn cluster_of_two() -> ([RedisServer; 2], tempfile::TempDir) {
+    let ([(one, _), (other, _)], dir) = cluster(|words| {
+        let server = RedisServer::start_with(|| words().split_whitespace().map(str::to_owned).collect());
+        let port = server.port;
+        (server, port)
+    });
+    ([one, other], dir)
+}
+
+/// The same, of servers that are started with words, each with the port by which the cluster knows it.
+fn cluster(start: impl Fn(&dyn Fn() -> String) -> (RedisServer, u16)) -> ([(RedisServer, u16); 2], tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
+    let bus = std::cell::Cell::new(0);
     let start = |name: &str| {
-        let bus = std::cell::Cell::new(0);
-        let server = RedisServer::start_with(|| {
+        let file = dir.path().join(name).display().to_string();
+        start(&|| {
             bus.set(free_port());
-            let (port, file) = (bus.get().to_string(), dir.path().join(name).display().to_string());
-            ["--cluster-enabled", "yes", "--cluster-port", &port, "--cluster-config-file", &file]
-                .map(str::to_owned)
-                .to_vec()
-        });
-        (server, bus.get())
+            format!("--cluster-enabled yes --cluster-port {} --cluster-config-file {file}", bus.get())
+        })
     };
-    let ((one, _), (other, bus)) = (start("one"), start("other"));
-    let mut clients = [&one, &other].map(|server| Client::connect(&server.address()));
+    let (one, other) = (start("one"), start("other"));
+    let mut clients = [&one.0, &other.0].map(|server| Client::connect(&server.address()));
     assert_eq!(clients[0].ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "9999"]), "+OK\r\n");
     assert_eq!(clients[1].ask(&["CLUSTER", "ADDSLOTSRANGE", "10000", "16383"]), "+OK\r\n");
-    let address = ["CLUSTER", "MEET", "127.0.0.1", &other.port.to_string(), &bus.to_string()];
+    let address = ["CLUSTER", "MEET", "127.0.0.1", &other.1.to_string(), &bus.get().to_string()];
     assert_eq!(clients[0].ask(&address), "+OK\r\n");
     wait_for("the nodes to know each other", || {
         let is_ready = |client: &mut Client| client.ask(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
@@ -517,6 +524,30 @@ fn connections_are_replaced_as_the_options_say() {
     let (lost, made) = (", attempting reconnection 1/1 in 0.01 seconds", "Reconnection successful after 1 attempts.");
     assert!(ran.err.contains(lost) && ran.err.contains(made) && !ran.err.contains("Maximum"), "{}", ran.err);
     assert!(calls(&server, "client|kill") >= 3, "{}", ran.err);
+}
+
+/// A cluster whose nodes are asked, and reached, over TLS.
+#[test]
+fn it_speaks_tls_with_the_nodes_of_a_cluster() {
+    let certificates = Certificates::new();
+    let further = |words: &dyn Fn() -> String| format!("--tls-cluster yes --tls-replication yes {}", words());
+    let ([(one, port), (other, _)], _dir) = cluster(|words| certificates.engine_with("here", "yes", || further(words)));
+    let path = |name: &str| certificates.path(name);
+    let files = format!("--cert {} --key {}", path("client.crt"), path("client.key"));
+    let words = "--cluster-mode -c 2 -t 1 -n 1000 --ratio 1:0 --hide-histogram --tls";
+    for (more, code) in [
+        (format!("--cacert {}", path("ca.crt")), 0),
+        ("--tls-skip-verify".to_owned(), 0),
+        (format!("--cacert {} --sni other.example", path("ca.crt")), 1),
+    ] {
+        let words = format!("-h 127.0.0.1 -p {port} {words} {files} {more}");
+        let before = calls(&one, "set") + calls(&other, "set");
+        let ran = run_as("memtier_benchmark", &words);
+        assert_eq!(ran.code, code, "{more}: {}{}", ran.out, ran.err);
+        let sets = calls(&one, "set") + calls(&other, "set") - before;
+        assert_eq!(sets, if code == 0 { 2000 } else { 0 }, "{more}: {}", ran.err);
+    }
+    assert!(calls(&one, "set") > calls(&other, "set") && calls(&other, "set") > 0);
 }
 
 #[test]
