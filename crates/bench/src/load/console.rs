@@ -34,3 +34,9 @@ pub(super) fn print(console: &mut Console<'_>, text: &str) -> Result<(), String>
     let written = console.out.write_all(text.as_bytes()).and_then(|()| console.out.flush());
     written.map_err(|error| format!("the report can't be written: {error}"))
 }
+
+/// Returns the beginning of bytes, readable.
+pub(super) fn shown(bytes: &[u8], most: usize) -> String {
+    let text = bytes[..bytes.len().min(most)].escape_ascii();
+    format!("{text}{}", if bytes.len() > most { "…" } else { "" })
+}

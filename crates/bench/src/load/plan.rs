@@ -128,12 +128,14 @@ pub(crate) struct Reconnects {
 }
 
 impl Reconnects {
-    /// Returns the pause before an attempt, the first of which is 1, at most an hour; `None` if there are no more.
+    /// Returns the pause before an attempt, the first of which is 1, from a millisecond to an hour; `None` if there are no
+    /// more.
     pub(crate) fn pause_ns(&self, attempt: u32) -> Option<u64> {
         if self.most.is_some_and(|most| attempt > most) {
             return None;
         }
-        Some((self.factor.powi(attempt.min(10_000) as i32) * 1e9).min(3.6e12) as u64)
+        let pause = self.factor.powi(attempt.min(10_000) as i32) * 1e9;
+        Some(pause.clamp(1e6, 3.6e12) as u64)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::plan::Load;
 use super::reactor::Tick;
+use super::statsd::Now;
 
 /// The figures of a run so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,21 +14,6 @@ pub(super) struct Progress {
     failed: u64,
     /// The length of the last line.
     width: usize,
-}
-
-/// Figures of the last interval, and means of all.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
-    pub(super) ops_s: f64,
-    pub(super) mean_ops_s: f64,
-    pub(super) bytes_s: f64,
-    pub(super) mean_bytes_s: f64,
-    pub(super) latency_ms: f64,
-    pub(super) mean_latency_ms: f64,
-    pub(super) connections: usize,
-    pub(super) percent: f64,
-    /// Requests without a response so far.
-    pub(super) failed: u64,
 }
 
 impl Progress {

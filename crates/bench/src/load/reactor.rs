@@ -32,13 +32,13 @@ use connect::ATTEMPTS_UNREACHED;
 use connection::{Connection, Request, State};
 
 use super::clients::ClientStats;
+use super::console::shown;
 use super::cpu;
 use super::plan::Load;
 use super::poller::Poller;
 use super::protocol::Protocol;
 use super::schedule::Schedule;
 use super::stats::{ConnectFault, RequestFault, Stats, histogram};
-use super::text::shown;
 use super::tls::ThreadConnector;
 use super::transport::{PLAINTEXT, RECORDS};
 
@@ -540,7 +540,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 let figures = self.stats.second(second, request.command);
                 figures.sent += 1;
                 figures.bytes_sent += bytes;
-                if let Some(client) = self.clients.get_mut(id / self.addresses.len()) {
+                if let Some(client) = self.client(id) {
                     client.sent(second, request.command, bytes);
                 }
             }
@@ -561,6 +561,14 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         };
         // The main thread ends early only if the run does.
         let _ = self.told.blocking_send(Told::Line(format!("server {server}: {what}")));
+    }
+
+    /// Returns the figures of a connection's client, if they are wanted.
+    fn client(&mut self, id: usize) -> Option<&mut ClientStats> {
+        if self.clients.is_empty() {
+            return None;
+        }
+        self.clients.get_mut(id / self.addresses.len())
     }
 
     /// Returns the statistics to which a request with this scheduled time belongs.

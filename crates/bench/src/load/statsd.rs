@@ -10,13 +10,26 @@ use std::time::Duration;
 
 use sluicegate_report::quoted;
 
-use super::progress::Now;
-
 /// A longer metric is not sent.
 const MAX_METRIC: usize = 511;
 
 /// The time limits of an event: of its connection, and of its sending.
 const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Figures of the last interval, and means of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) ops_s: f64,
+    pub(super) mean_ops_s: f64,
+    pub(super) bytes_s: f64,
+    pub(super) mean_bytes_s: f64,
+    pub(super) latency_ms: f64,
+    pub(super) mean_latency_ms: f64,
+    pub(super) connections: usize,
+    pub(super) percent: f64,
+    /// Requests without a response so far.
+    pub(super) failed: u64,
+}
 
 /// Where the figures go, and their names.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +52,7 @@ impl Statsd {
         (prefix, label): (&str, &str),
         percentiles: &[f64],
     ) -> Option<Statsd> {
-        let address = |port| Some((host, port).to_socket_addrs().ok()?.next()?);
+        let address = |port| (host, port).to_socket_addrs().ok()?.next();
         let named = |text: &str, others: &str| -> String {
             let is_kept = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
             text.chars().map(|c| if is_kept(c) { c } else { '_' }).collect()
@@ -130,7 +143,7 @@ impl<'a> Sender<'a> {
 
     /// Ends the run: what is shown as a line drops to zero.
     pub(super) fn end(mut self) {
-        let names = ["ops_sec", "ops_sec_avg", "bytes_sec", "bytes_sec_avg", "progress_pct"];
+        let names = ["ops_sec", "ops_sec_avg", "bytes_sec", "bytes_sec_avg", "connections", "progress_pct"];
         let zeros: Vec<String> = names.iter().filter_map(|name| self.statsd.metric(name, "0", "g")).collect();
         let data = format!("run={}", self.run);
         self.event("Benchmark Completed", "end", &data);

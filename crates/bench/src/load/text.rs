@@ -312,12 +312,6 @@ pub(super) fn cpu(out: &mut String, outcome: &Outcome) {
     }
 }
 
-/// Returns the beginning of bytes, readable.
-pub(super) fn shown(bytes: &[u8], most: usize) -> String {
-    let text = bytes[..bytes.len().min(most)].escape_ascii();
-    format!("{text}{}", if bytes.len() > most { "…" } else { "" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -372,6 +372,8 @@ fn pauses_of_reconnecting_are_memtiers() {
     assert_eq!(pauses("--reconnect-on-error"), seconds([1.0; 5]));
     let growing = "--reconnect-on-error --reconnect-backoff-factor 2";
     assert_eq!(pauses(growing), seconds([2.0, 4.0, 8.0, 16.0, 3600.0]));
+    let short = pauses("--reconnect-on-error --reconnect-backoff-factor 0.1").unwrap();
+    assert_eq!((short[0], short[4]), (Some(100_000_000), Some(1_000_000)));
     let limited = pauses(&format!("{growing} --max-reconnect-attempts 2")).unwrap();
     assert_eq!(limited, [Some(2_000_000_000), Some(4_000_000_000), None, None, None]);
 }

@@ -6,10 +6,9 @@ use sluicegate_wire::resp::{Protocol, ReplyKind, ReplyScanner, ReplySink, ReplyW
 
 use super::arguments::{Amount, Options};
 use crate::load::ask::{Asked, Failure, connect};
-use crate::load::console::Console;
+use crate::load::console::{Console, shown};
 use crate::load::plan::{Plan, ProtocolPlan};
 use crate::load::redis::preamble;
-use crate::load::text::shown;
 use crate::load::tls::Connector;
 
 /// The commands that are sent before their replies are read.

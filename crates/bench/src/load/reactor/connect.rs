@@ -179,8 +179,11 @@ impl<P: Protocol> Reactor<'_, P> {
         if fault == ConnectFault::Tls {
             self.stats.tls.error(&text);
         }
-        self.stats.connect_fault(fault, || text);
         let what = if fault == ConnectFault::Timeout { "Connection timeout" } else { "Connection error" };
+        if self.load.reconnects.is_some() {
+            self.tell(format!("{what}: {text}"));
+        }
+        self.stats.connect_fault(fault, || text);
         self.pause_or_give_up(id, now, what);
     }
 

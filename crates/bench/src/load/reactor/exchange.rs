@@ -2,10 +2,10 @@
 
 use std::io::ErrorKind;
 
+use super::super::console::shown;
 use super::super::poller::Ready;
 use super::super::protocol::{Answer, Outcome, Protocol, StreamFault};
 use super::super::stats::{ConnectFault, RequestFault};
-use super::super::text::shown;
 use super::super::transport::{End, Received};
 use super::connection::{Connection, Request, State, connect_fault, request_fault, token};
 use super::{BUFFER, MAX_SHOWN, Reactor};
@@ -292,7 +292,7 @@ impl<P: Protocol> Reactor<'_, P> {
             figures.bytes_received += answer.body;
             figures.errors += u64::from(answer.outcome.is_error());
             figures.record(latency / 1000);
-            if let Some(client) = self.clients.get_mut(id / self.addresses.len()) {
+            if let Some(client) = self.client(id) {
                 client.answered(second, request.command, &answer.outcome, answer.body, latency / 1000);
             }
         }

@@ -508,6 +508,7 @@ fn connections_are_replaced_as_the_options_say() {
     let ran = run_as("memtier_benchmark", &words);
     assert_eq!(ran.code, 1, "{}", ran.err);
     for line in [
+        "Connection error: Connection refused (os error 111)\n",
         "Connection error, attempting reconnection 1/2 in 0.01 seconds...\n",
         "Connection error, attempting reconnection 2/2 in 0.00 seconds...\n",
         "Maximum reconnection attempts (2) exceeded for Connection error.\n",
