@@ -159,7 +159,7 @@ pub(super) struct Reactor<'a, P: Protocol> {
     timers: BTreeSet<(u64, u32)>,
     /// Connections that can take a request (open loop), longest waiting first; each at most once.
     free: VecDeque<u32>,
-    /// The connections of a ramp that send no request yet, with their times.
+    /// The connections of a ramp, or of later steps, that send no request yet, with their times.
     beginners: VecDeque<(u64, u32)>,
     /// The arrivals of the warm-up, then those of the measured part.
     schedules: VecDeque<Schedule>,
@@ -342,31 +342,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         let load = self.load;
         self.measure_from = start + load.warmup_ns;
         self.end = load.duration_ns.map_or(NEVER, |duration| self.measure_from + duration);
-        let count = load.requests.map(|_| self.budget);
-        if let Some(rate) = load.rate {
-            let place = (thread as u64, load.threads as u64);
-            let schedule =
-                |ramp, times, count| Schedule::new((rate, ramp), load.arrivals, place, load.seed, times, count);
-            let mut ramp = load.ramp_ns;
-            if load.warmup_ns > 0 {
-                self.schedules.push_back(schedule(ramp, (start, Some(self.measure_from)), None));
-                ramp = 0;
-            }
-            let end = load.duration_ns.map(|_| self.end);
-            // With a number of requests, or a warm-up, connections do not grow in steps.
-            let all = self.connections.len();
-            let mut steps = load.growth.iter().flat_map(|growth| growth.steps(all)).peekable();
-            let at = |ns: u64| self.measure_from.saturating_add(ns);
-            while let Some((from, active)) = steps.next_if(|(from, _)| end.is_none_or(|end| at(*from) < end)) {
-                let until = steps.peek().map(|(next, _)| at(*next)).into_iter().chain(end).min();
-                let rate = rate * active as f64 / all.max(1) as f64;
-                let step = Schedule::new((rate, 0), load.arrivals, place, load.seed, (at(from), until), None);
-                self.schedules.push_back(step);
-            }
-            if load.growth.is_none() {
-                self.schedules.push_back(schedule(ramp, (self.measure_from, end), count));
-            }
-        }
+        self.schedule(start, thread);
         if let Some(wait) = start.checked_sub(self.shared.now()) {
             std::thread::sleep(Duration::from_nanos(wait));
         }
@@ -389,7 +365,35 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// Gives work to the connections of a ramp whose time has come.
+    /// Makes the schedules of an open loop.
+    fn schedule(&mut self, start: u64, thread: usize) {
+        let load = self.load;
+        let Some(rate) = load.rate else { return };
+        let place = (thread as u64, load.threads as u64);
+        let schedule = |ramp, times, count| Schedule::new(ramp, load.arrivals, place, load.seed, times, count);
+        let end = load.duration_ns.map(|_| self.end);
+        if let Some(growth) = load.growth {
+            // The rate of each connection is the same. No plan has such steps with a warm-up or a number of requests.
+            let all = self.connections.len();
+            let at = |ns: u64| self.measure_from.saturating_add(ns);
+            let mut steps = growth.steps(all).peekable();
+            while let Some((from, active)) = steps.next_if(|(from, _)| end.is_none_or(|end| at(*from) < end)) {
+                let until = steps.peek().map(|(next, _)| at(*next)).into_iter().chain(end).min();
+                let rate = rate * active as f64 / all.max(1) as f64;
+                self.schedules.push_back(schedule((rate, 0), (at(from), until), None));
+            }
+            return;
+        }
+        let mut ramp = load.ramp_ns;
+        if load.warmup_ns > 0 {
+            self.schedules.push_back(schedule((rate, ramp), (start, Some(self.measure_from)), None));
+            ramp = 0;
+        }
+        let count = load.requests.map(|_| self.budget);
+        self.schedules.push_back(schedule((rate, ramp), (self.measure_from, end), count));
+    }
+
+    /// Lets the connections begin whose time has come: those of a ramp are open, those of a step are not.
     fn begin_due(&mut self, now: u64) {
         while let Some((due, id)) = self.beginners.front().copied() {
             if due > now {
