@@ -225,6 +225,22 @@ impl<T: Item> Table<T> {
         }
     }
 
+    /// Fetches the entry of a key with this hash, if it is likely that there is one; what leads to it was
+    /// [fetched](Self::prefetch).
+    #[inline]
+    pub fn prefetch_entry(&self, hash: u64) {
+        if let Some(entry) = self.directory.get(self.index(hash)).and_then(|segment| segment.candidate(hash)) {
+            prefetch(entry.address());
+            prefetch(entry.address().wrapping_add(64));
+        }
+    }
+
+    /// Returns whether there are so many segments that a lookup probably waits for memory.
+    #[inline]
+    pub fn is_wide(&self) -> bool {
+        !self.directory.far.is_empty()
+    }
+
     /// Returns the entry with this hash that satisfies `is_it`.
     pub fn find_by(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<Slot> {
         let directory = self.index(hash);
@@ -672,6 +688,27 @@ mod tests {
         }
         assert!((0..9_000).map(|n| format!("key:{n}")).all(|key| fixture.has(&key) == model.contains(&key)));
         assert_eq!(fixture.table.entries().count(), model.len());
+    }
+
+    #[test]
+    fn what_is_fetched_is_what_a_lookup_examines() {
+        let mut fixture = Fixture::new();
+        assert!(!fixture.table.is_wide());
+        (0..5_000).for_each(|number| fixture.insert(&format!("key:{number}"), None));
+        assert!(fixture.table.is_wide());
+        let fetched = |key: &str| {
+            let hash = fixture.hasher.hash(key.as_bytes());
+            fixture.table.prefetch(hash);
+            fixture.table.prefetch_entry(hash);
+            let segment = fixture.table.directory.get(fixture.table.index(hash)).expect("a segment");
+            segment.candidate(hash).map(Entry::key)
+        };
+        let keys: Vec<String> = (0..10_000).map(|number| format!("key:{number}")).collect();
+        let (present, absent) = keys.split_at(5_000);
+        let right = present.iter().filter(|key| fetched(key) == Some(key.as_bytes())).count();
+        assert!(right > 4_700, "{right}");
+        let in_vain = absent.iter().filter(|key| fetched(key).is_some()).count();
+        assert!(in_vain < 300, "{in_vain}");
     }
 
     #[test]

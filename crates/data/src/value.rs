@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::object::{Kind, Object, ObjectRef, Raw};
 use crate::slab::Slab;
 use crate::slab::heap_bytes;
-use crate::table::Item;
+use crate::table::{Item, prefetch};
 pub use typed::EditingAs;
 pub use usage::Access;
 
@@ -490,6 +490,21 @@ impl Entry {
         debug_assert_eq!(self.form(), Form::Object);
         // SAFETY: such an entry has the object's pointer at the value's place.
         Raw::new(self.byte(3), unsafe { self.value_place().cast::<NonNull<u8>>().read_unaligned() })
+    }
+
+    /// Fetches the value if it is outside the entry.
+    #[inline]
+    pub fn prefetch_value(&self) {
+        // SAFETY: the form determines the type at the value's place.
+        let place = unsafe {
+            match self.form() {
+                Form::Int | Form::Inline => return,
+                Form::Own => self.value_place().cast::<Own>().read_unaligned().start.cast_const(),
+                Form::Shared => self.shared_place().read_unaligned().cast(),
+                Form::Object => self.value_place().cast::<*const u8>().read_unaligned(),
+            }
+        };
+        prefetch(place);
     }
 
     /// Returns a time before which no element of the value expires, in Unix milliseconds; none if none expires.

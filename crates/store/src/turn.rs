@@ -65,6 +65,9 @@ pub(crate) struct Blocker {
     pub(crate) owner: String,
 }
 
+/// The hashes of a section's keys.
+type Hashes = SmallVec<[u64; 8]>;
+
 /// Locked stripes, in the order in which they were locked.
 type LockedList<'p> = SmallVec<[Locked<'p>; 4]>;
 
@@ -208,12 +211,26 @@ impl Inner {
             return is_free;
         }
         let (mut locks, of_key) = self.lock_held(pass, &held.keys);
+        let hashes = self.prefetch(&locks, &of_key, held);
         self.claim_held(pass, &mut locks, &of_key, &held.keys);
         let is_free = are_free(&locks, &of_key, held, HoldTable::may_grant);
         if is_free {
             grant_all(&mut locks, &of_key, held);
+            prefetch_values(&locks, &of_key, held, &hashes);
         }
         is_free
+    }
+
+    /// Fetches what leads to the keys of a section, all at once instead of one after the other. Returns their hashes, none if
+    /// the tables are so small that this would cost more than it gains.
+    #[inline]
+    fn prefetch(&self, locks: &[Locked<'_>], of_key: &[usize], held: &HeldKeys) -> Hashes {
+        if !locks.first().is_some_and(|stripe| stripe.table.is_wide()) {
+            return Hashes::new();
+        }
+        let hashes: Hashes = held.keys.iter().map(|held| self.keyspace.hasher.hash(&held.key)).collect();
+        hashes.iter().zip(of_key).for_each(|(hash, &lock)| locks[lock].table.prefetch(*hash));
+        hashes
     }
 
     /// Returns the key for which a ticket waits, and the ticket that holds or reserves it.
@@ -500,6 +517,17 @@ fn are_free(
         .iter()
         .zip(of_key)
         .all(|(key, &lock)| locks[lock].holds.as_deref().is_none_or(|holds| is_free(key, holds)))
+}
+
+/// Fetches the entries of the keys that [`Inner::prefetch`] returned, and their values.
+#[inline]
+fn prefetch_values(locks: &[Locked<'_>], of_key: &[usize], held: &HeldKeys, hashes: &Hashes) {
+    hashes.iter().zip(of_key).for_each(|(hash, &lock)| locks[lock].table.prefetch_entry(*hash));
+    for ((hash, &lock), held) in hashes.iter().zip(of_key).zip(&held.keys) {
+        if let Some(slot) = locks[lock].table.find(*hash, &held.key) {
+            locks[lock].table.entry(slot).prefetch_value();
+        }
+    }
 }
 
 /// Records the holder in the tables of its keys, whose stripes are locked.

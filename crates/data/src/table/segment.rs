@@ -150,6 +150,14 @@ impl<T: Item> Segment<T> {
         prefetch(start.wrapping_add(slots_at(FULL) + home * GROUP * size_of::<T>()));
     }
 
+    /// Returns the entry that a lookup of this hash examines first.
+    #[inline]
+    pub(super) fn candidate(&self, hash: u64) -> Option<&T> {
+        let group = self.home(hash);
+        let hits = equal(self.group(group), fingerprint(hash));
+        if hits == 0 { None } else { self.slots()[group * GROUP + hits.trailing_zeros() as usize / 8].as_ref() }
+    }
+
     /// Returns the entry with this hash that satisfies `is_it`, and its index.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<(usize, &T)> {
