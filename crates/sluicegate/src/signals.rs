@@ -155,6 +155,8 @@ impl Signals {
                 }
                 () = overdue => {
                     report.warning("soft-stop running for too long, performing a hard-stop.");
+                    let running = &*current.running();
+                    tell(report, running, Severity::Warning, status_lines::hard_stopped(running));
                     return None;
                 }
             };

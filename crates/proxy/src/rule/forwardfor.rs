@@ -100,7 +100,7 @@ impl ForwardedCode {
             value.extend_from_slice(name);
         };
         if self.proto {
-            begin(b"proto=http", &mut value);
+            begin(if cx.client.tls().is_some() { b"proto=https" } else { b"proto=http" }, &mut value);
         }
         if let Some(host) = &self.host {
             begin(b"host=\"", &mut value);

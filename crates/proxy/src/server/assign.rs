@@ -211,7 +211,7 @@ enum HttpVersion {
 
 /// Returns whether connections may serve several requests.
 fn policy_allows(config: &model::Proxy) -> bool {
-    reuse_policy(config.mode, config.http_reuse, config.options.connection, true).is_some()
+    reuse_policy(config.mode, config.http_reuse, true).is_some()
 }
 
 /// Returns whether the ALPN of a server's line offers a protocol.
@@ -583,7 +583,7 @@ impl Assignment<'_> {
                 return Ok(Given { link: Link::Own(socket), open: Some(open), reuses, label: Some(label) });
             }
         }
-        let policy = reuse_policy(config.mode, server.reuse, config.options.connection, self.allow_reuse);
+        let policy = reuse_policy(config.mode, server.reuse, self.allow_reuse);
         // Whether only one session uses a busy connection.
         let session = matches!(server.reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
         let mut opener = None;
@@ -723,7 +723,7 @@ impl Assignment<'_> {
         let address = server.socket_addr(self.destination);
         let session = matches!(server.reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
         let wanted = Wanted { label: label.as_deref(), address, session };
-        let policy = reuse_policy(config.mode, server.reuse, config.options.connection, self.allow_reuse);
+        let policy = reuse_policy(config.mode, server.reuse, self.allow_reuse);
         let proven_only = policy == Some(true);
         let opener = loop {
             if policy.is_some()

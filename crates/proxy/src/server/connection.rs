@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_config::model::{AbstractName, ConnectionMode, HttpReuse, Mode, Probes, ServerAddress};
+use sluicegate_config::model::{AbstractName, HttpReuse, Mode, Probes, ServerAddress};
 use sluicegate_transport::{self as transport, Socket, UnixAddress};
 use sluicegate_wire::proxy_protocol::{Writer, write_v1};
 use socket2::TcpKeepalive;
@@ -254,14 +254,10 @@ fn classify(error: &io::Error) -> ConnectError {
 }
 
 /// Returns whether `http-reuse` allows idle connections to be taken: `None`: no; `Some(true)`: only those that have
-/// served more than one request.
-pub(super) fn reuse_policy(
-    mode: Mode,
-    policy: HttpReuse,
-    connection: ConnectionMode,
-    allow_reuse: bool,
-) -> Option<bool> {
-    if mode != Mode::Http || connection == ConnectionMode::Close {
+/// served more than one request. `option httpclose` does not matter: it closes connections of HTTP/1, so that none is
+/// idle, and as in HAProxy does not apply to those that lend streams.
+pub(super) fn reuse_policy(mode: Mode, policy: HttpReuse, allow_reuse: bool) -> Option<bool> {
+    if mode != Mode::Http {
         return None;
     }
     match policy {
@@ -278,11 +274,11 @@ mod tests {
 
     #[test]
     fn reuse_follows_the_policy() {
-        let may = |policy, allow| reuse_policy(Mode::Http, policy, ConnectionMode::KeepAlive, allow);
+        let may = |policy, allow| reuse_policy(Mode::Http, policy, allow);
         assert_eq!([may(HttpReuse::Never, true), may(HttpReuse::Never, false)], [Some(false), None]);
         assert_eq!([may(HttpReuse::Safe, true), may(HttpReuse::Safe, false)], [Some(false), None]);
         assert_eq!([may(HttpReuse::Aggressive, true), may(HttpReuse::Aggressive, false)], [Some(false), Some(true)]);
         assert_eq!([may(HttpReuse::Always, true), may(HttpReuse::Always, false)], [Some(false), Some(false)]);
-        assert_eq!(reuse_policy(Mode::Tcp, HttpReuse::Always, ConnectionMode::KeepAlive, true), None);
+        assert_eq!(reuse_policy(Mode::Tcp, HttpReuse::Always, true), None);
     }
 }

@@ -72,6 +72,15 @@ pub fn stopped(running: &Running) -> Vec<Line<'_>> {
     enabled(running).map(|proxy| (proxy, line(proxy))).collect()
 }
 
+/// Returns a line per frontend that has connections when `hard-stop-after` is over.
+pub fn hard_stopped(running: &Running) -> Vec<Line<'_>> {
+    let line = |proxy: &ProxyRun, left: u32| {
+        format!("Proxy {} hard-stopped ({left} remaining conns will be closed).", proxy.config.name)
+    };
+    let left = |proxy: &ProxyRun| Some(proxy.frontend.sessions.current()).filter(|left| *left > 0);
+    enabled(running).filter_map(|proxy| Some((proxy, line(proxy, left(proxy)?)))).collect()
+}
+
 /// Returns a line per listening proxy; `word` is `Paused` or `Resumed`.
 pub fn listening<'a>(running: &'a Running, word: &str) -> Vec<Line<'a>> {
     let line = |proxy: &ProxyRun| {

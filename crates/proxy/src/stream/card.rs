@@ -35,7 +35,7 @@ pub(crate) enum Reached {
 /// The external cause of a stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Killer {
-    /// An administrator, or a script.
+    /// An administrator, a script, or the end of the process.
     Admin,
     /// Its server went down (`on-marked-down shutdown-sessions`).
     Down,

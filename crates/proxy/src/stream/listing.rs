@@ -139,6 +139,15 @@ impl Worker {
         self.each_snapshot(from, |worker, place, found| worker.end_own(which, killer, place, found))
     }
 
+    /// Records that the process ends this worker's streams, whose tasks are about to be dropped: without a cause they would
+    /// be logged as if they had ended well.
+    pub(crate) fn end_with_process(self: &Rc<Self>) {
+        let mut from = Some(0);
+        while let Some(place) = from {
+            from = self.end_streams(Which::Every, Killer::Admin, place).next;
+        }
+    }
+
     fn end_own(&self, which: Which, killer: Killer, from: usize, found: &mut Found) -> Option<usize> {
         let mut sessions = Vec::new();
         let next = self.cards.visit(from, |card| {

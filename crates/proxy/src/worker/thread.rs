@@ -140,6 +140,9 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
         // The others can't carry on as if nothing had happened: a listener would silently have lost a worker.
         process.stop_now();
     }
+    let last = station.current.borrow().clone();
+    last.iter().for_each(|worker| worker.end_with_process());
+    drop(last);
     // Tasks are dropped here, before the worker they belong to.
     drop(runtime);
     let worker = station.current.take();

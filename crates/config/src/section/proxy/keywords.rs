@@ -527,9 +527,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option("option http-server-close", PROXY, "The server's connection is closed after each response.", |r, line| {
         r.connection(line, ConnectionMode::ServerClose)
     }),
-    option("option httpclose", PROXY, "Both connections are closed after each response.", |r, line| {
-        r.connection(line, ConnectionMode::Close)
-    }),
+    option(
+        "option httpclose",
+        PROXY,
+        "Connections of HTTP/1 are closed after each response, on both sides.",
+        |r, line| r.connection(line, ConnectionMode::Close),
+    ),
     check::HTTPCHK,
     option(
         "option checkcache",

@@ -119,7 +119,7 @@ pub(super) async fn take(
 ) -> Option<Taken> {
     let label: Option<Arc<[u8]>> = name.filter(|name| !name.is_empty()).map(|name| label_of(name.as_bytes()).into());
     let config = &proxy.config;
-    let policy = reuse_policy(config.mode, server.reuse, config.options.connection, false);
+    let policy = reuse_policy(config.mode, server.reuse, false);
     let is_reverse = server.config.is_reverse();
     if policy.is_none() && !is_reverse {
         return None;

@@ -180,3 +180,19 @@ fn connections_are_used_as_often_as_max_reuse_says() {
         server.wait("the end of the first", &server.ended, 1);
     }
 }
+
+/// `option httpclose` closes connections of HTTP/1; a stream's end is no reason to close the connection of HTTP/2 under it.
+#[test]
+fn httpclose_leaves_connections_of_http_2_open() {
+    for reuse in ["always", "aggressive"] {
+        let server = Server::start();
+        let lines = " option httpclose\n default_backend back\nbackend back\n option httpclose";
+        let (_proxy, gate) = front(&format!("{lines}\n http-reuse {reuse}\n server s {} proto h2", server.address));
+        for _ in 0..3 {
+            let mut client = Plain::connect(&gate.address());
+            assert!(client.get("/").head.contains("connection: close"));
+            assert!(client.read_to_end().is_empty());
+        }
+        assert_eq!(server.connections.load(Ordering::SeqCst), 1, "{reuse}");
+    }
+}

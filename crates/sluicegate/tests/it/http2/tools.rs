@@ -25,7 +25,7 @@ fn fronts() -> (Sluicegate, Listening, Listening, Certificates) {
     let (secure, plain) = (Listening::new(), Listening::new());
     let text = format!(
         "{DEFAULTS}frontend front\n bind {} ssl crt {}\n bind {}\n http-response set-header x-facts \
-         \"%[fc_http_major] %[ssl_fc_alpn]\"\n default_backend back\nbackend back\n server one {}\n",
+         \"%[fc_http_major] %[ssl_fc_alpn]\"\n default_backend back\nbackend back\n option forwarded\n server one {}\n",
         secure.word(),
         certificates.path("here.pem"),
         plain.word(),
@@ -60,6 +60,20 @@ fn curl_speaks_http_2() {
         let words = ["curl", "-sS", "--http2", "--cacert", &ca, "-H", transfer, "--data-binary", &data, &https];
         let text = run(&words);
         assert!(text.starts_with("POST /p?q HTTP/1.1\n") && text.ends_with(&body), "{transfer} {}", text.len());
+    }
+}
+
+/// `option forwarded` reports the protocol of the client's connection, in both versions of HTTP.
+#[test]
+fn forwarded_reports_tls() {
+    let (_server, secure, plain, certificates) = fronts();
+    let ca = certificates.path("ca.crt");
+    for (version, scheme, gate) in
+        [("--http2", "https", &secure), ("--http1.1", "https", &secure), ("--http2-prior-knowledge", "http", &plain)]
+    {
+        let url = format!("{scheme}://{}/", gate.address());
+        let text = run(&["curl", "-sS", version, "--cacert", &ca, &url]);
+        assert!(text.contains(&format!("\nforwarded: proto={scheme};for=127.0.0.1\n")), "{version} {text}");
     }
 }
 

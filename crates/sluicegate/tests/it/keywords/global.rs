@@ -9,6 +9,7 @@ use std::time::Duration;
 use sluicegate_testkit::{Client, Listening, PATIENCE, Sluicegate, threads, wait_for};
 
 use super::{DEFAULTS, answer, info, one_proxy};
+use crate::http2::Client as Http2;
 use crate::start;
 
 /// Returns the answer of a proxy whose file has these lines in `global`.
@@ -197,12 +198,14 @@ fn buffers_bound_heads() {
     }
 }
 
+/// The requests that it cuts are logged as such, in HTTP/2 as in HTTP/1.
 #[test]
 fn a_soft_stop_ends_after_hard_stop_after() {
     let (gate, origin) = (Listening::new(), Listening::new());
     let text = format!(
         "global\n    hard-stop-after 100ms\n    stats socket @DIR@/stats\n{DEFAULTS}origin o\n    bind \"{}\"\n\
-         listen gate\n    bind \"{}\"\n    server o {}\n",
+         listen gate\n    log stdout format raw local0 info\n    log-format \"ended %ST %tsc %HP\"\n    bind \"{}\"\n    \
+         server o {}\n",
         origin.word(),
         gate.word(),
         origin.address()
@@ -210,12 +213,19 @@ fn a_soft_stop_ends_after_hard_stop_after() {
     let mut server = start(&text, &[&gate, &origin]);
     let mut busy = Client::connect(&gate.address());
     busy.send("GET /delay/600000 HTTP/1.1\r\nHost: test\r\n\r\n");
+    let mut http2 = Http2::connect(&gate.address());
+    http2.begin("GET /delay/600001\nhost: h", true);
     let stats = server.directory().join("stats");
-    wait_for("its server to be asked", || Sluicegate::stats(&stats, "show sess").contains("srv=o").then_some(()));
+    let asked = || Sluicegate::stats(&stats, "show sess").matches("srv=o").count() == 2;
+    wait_for("its server to be asked", || asked().then_some(()));
     server.program.signal(libc::SIGUSR1);
     assert_eq!(server.program.wait(), 0);
     let output = server.program.output();
     assert!(output.contains("soft-stop running for too long, performing a hard-stop"), "{output}");
+    assert!(output.contains("Proxy gate hard-stopped (2 remaining conns will be closed)."), "{output}");
+    for line in ["ended -1 KH-- /delay/600000\n", "ended -1 KH-- http://h/delay/600001\n"] {
+        assert!(output.contains(line), "{output}");
+    }
 }
 
 /// Keywords that are accepted for compatibility change nothing: this file has all of them. `run` stays in the

@@ -591,7 +591,8 @@ impl Connection {
             let value = u32::from_be_bytes(value);
             match u16::from_be_bytes([a, b]) {
                 setting::HEADER_TABLE_SIZE => self.encoder.set_limit(value),
-                setting::ENABLE_PUSH if value > 1 || self.is_client && value == 1 => {
+                // As in HAProxy, a server may say that it accepts pushes: without PUSH_PROMISE it means nothing.
+                setting::ENABLE_PUSH if value > 1 => {
                     return self.error(ErrorCode::PROTOCOL_ERROR, "invalid ENABLE_PUSH");
                 }
                 setting::MAX_CONCURRENT_STREAMS => self.peer.max_concurrent_streams = Some(value),

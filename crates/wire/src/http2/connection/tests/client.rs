@@ -258,7 +258,7 @@ fn errors_of_a_server() {
         (headers(2, ":status: 200"), ErrorCode::PROTOCOL_ERROR),
         (headers(5, ":status: 200"), ErrorCode::PROTOCOL_ERROR),
         (data(5, "x"), ErrorCode::PROTOCOL_ERROR),
-        (settings(&[(setting::ENABLE_PUSH, 1)]), ErrorCode::PROTOCOL_ERROR),
+        (settings(&[(setting::ENABLE_PUSH, 2)]), ErrorCode::PROTOCOL_ERROR),
         (settings(&[(setting::ENABLE_CONNECT_PROTOCOL, 2)]), ErrorCode::PROTOCOL_ERROR),
         (frame(Kind::Headers, flag::END_HEADERS, 1, &[0xbe]), ErrorCode::COMPRESSION_ERROR),
     ] {
@@ -272,6 +272,13 @@ fn errors_of_a_server() {
     let mut side = side();
     open(&mut side, 1);
     assert_eq!(side.receive(&push), ["failed PROTOCOL_ERROR"]);
+}
+
+/// RFC 9113 forbids it, but it has no effect, and HAProxy accepts it.
+#[test]
+fn a_server_may_say_that_it_accepts_pushes() {
+    let mut side = side();
+    assert_eq!(side.receive(&settings(&[(setting::ENABLE_PUSH, 1)])), ["settings"]);
 }
 
 #[test]
