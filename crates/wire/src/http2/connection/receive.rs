@@ -691,19 +691,23 @@ impl Connection {
         self.control[1] += self.output.len() - before;
     }
 
-    /// Returns the next stream that the peer will not process.
+    /// Returns the next stream that the peer will not process. One that it answers is processed, whatever its GOAWAY says.
     fn next_unprocessed(&mut self) -> Option<Event> {
-        let last = self.unprocessed_after?;
-        let Some(stream) = self.streams.open_after(last) else {
-            self.unprocessed_after = None;
-            return None;
-        };
-        let code = ErrorCode::REFUSED_STREAM;
-        if let Some(stream) = self.streams.get_mut(stream) {
+        loop {
+            let last = self.unprocessed_after?;
+            let Some(key) = self.streams.open_after(last) else {
+                self.unprocessed_after = None;
+                return None;
+            };
+            self.unprocessed_after = Some(key.id());
+            let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.is(bit::RECEIVED_HEAD)) else {
+                continue;
+            };
+            let code = ErrorCode::REFUSED_STREAM;
             stream.received_code = code;
+            self.streams.set(key, bit::RESET_RECEIVED | bit::UNPROCESSED);
+            return Some(Event::Reset { stream: key, code, by_peer: true });
         }
-        self.streams.set(stream, bit::RESET_RECEIVED | bit::UNPROCESSED);
-        Some(Event::Reset { stream, code, by_peer: true })
     }
 }
 

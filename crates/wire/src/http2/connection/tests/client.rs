@@ -211,13 +211,14 @@ fn the_server_s_limits_are_kept() {
     assert_eq!(lens, [20_007, 10_011]);
 }
 
+fn goaway(last: u32, code: ErrorCode) -> Vec<u8> {
+    frame(Kind::GoAway, 0, 0, &[&last.to_be_bytes()[..], &code.0.to_be_bytes()].concat())
+}
+
 #[test]
 fn requests_that_may_be_repeated() {
     let mut side = side();
     let keys = open(&mut side, 5);
-    let goaway = |last: u32, code: ErrorCode| {
-        frame(Kind::GoAway, 0, 0, &[&last.to_be_bytes()[..], &code.0.to_be_bytes()].concat())
-    };
     side.receive(&rst_stream(1, ErrorCode::REFUSED_STREAM));
     assert!(side.connection.is_unprocessed(keys[0]));
     side.receive(&rst_stream(3, ErrorCode::CANCEL));
@@ -240,6 +241,16 @@ fn requests_that_may_be_repeated() {
         [true, false, false, true, true]
     );
     assert_eq!(side.sent(), [""; 0]);
+}
+
+#[test]
+fn a_goaway_that_excludes_answered_streams() {
+    let mut side = side();
+    open(&mut side, 3);
+    side.receive(&[headers(3, ":status: 200"), headers(5, ":status: 103")].concat());
+    let events = side.receive(&[goaway(0, ErrorCode::NO_ERROR), last_data(3, "x")].concat());
+    let resets = ["reset 1 REFUSED_STREAM by peer", "reset 5 REFUSED_STREAM by peer"];
+    assert_eq!(events, [&["goaway 0 NO_ERROR"], &resets[..], &["data 3 x", "end 3"]].concat());
 }
 
 #[test]
