@@ -203,7 +203,7 @@ fn buffers_bound_heads() {
 fn a_soft_stop_ends_after_hard_stop_after() {
     let (gate, origin) = (Listening::new(), Listening::new());
     let text = format!(
-        "global\n    hard-stop-after 100ms\n    stats socket @DIR@/stats\n{DEFAULTS}origin o\n    bind \"{}\"\n\
+        "global\n    nbthread 1\n    hard-stop-after 100ms\n    stats socket @DIR@/stats\n{DEFAULTS}origin o\n    bind \"{}\"\n\
          listen gate\n    log stdout format raw local0 info\n    log-format \"ended %ST %tsc %HP\"\n    bind \"{}\"\n    \
          server o {}\n",
         origin.word(),
