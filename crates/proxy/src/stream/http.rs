@@ -617,7 +617,7 @@ impl Exchange<'_> {
             proxy.rules.http_response.looks().response || proxy.rules.tcp_response_content.looks().response
         };
         let looked = looks(backend) || looks(frontend);
-        let mut coming = Coming { back, framing: head.body, max_fields, peek: None };
+        let mut coming = Coming { back, framing: head.body, tunnel: head.tunnel, max_fields, peek: None };
         if looked {
             coming.look(&mut self.stream.cx.response_content);
         }

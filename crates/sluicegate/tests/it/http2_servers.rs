@@ -428,18 +428,21 @@ fn http_reuse_decides_who_shares_a_connection() {
 #[test]
 fn websockets_pass_by_an_extended_connect() {
     let server = Server::start();
-    let (_proxy, gate, _) = proxy(&format!(" server s {} proto h2", server.address));
-    let mut client = Client::connect(&gate.address());
-    client.send(
-        "GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
-         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-    );
-    let head = text_of(&client.read_until(b"\r\n\r\n"));
-    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("upgrade: websocket"), "{head}");
-    assert!(head.contains("sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{head}");
-    for text in ["one", "another"] {
-        client.send(text);
-        assert_eq!(text_of(&client.read_exact(text.len())), text);
+    // What the server sends through a tunnel is no body to wait for.
+    for rule in ["", " http-response wait-for-body time 600s\n"] {
+        let (_proxy, gate, _) = proxy(&format!("{rule} server s {} proto h2", server.address));
+        let mut client = Client::connect(&gate.address());
+        client.send(
+            "GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        );
+        let head = text_of(&client.read_until(b"\r\n\r\n"));
+        assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("upgrade: websocket"), "{head}");
+        assert!(head.contains("sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{head}");
+        for text in ["one", "another"] {
+            client.send(text);
+            assert_eq!(text_of(&client.read_exact(text.len())), text);
+        }
     }
 }
 

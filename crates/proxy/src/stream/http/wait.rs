@@ -17,6 +17,8 @@ use crate::mux::{FlowError, Wait};
 pub(super) struct Coming<'a> {
     pub(super) back: &'a mut Back,
     pub(super) framing: Framing,
+    /// Whether what follows the head is a tunnel, which is no body to wait for.
+    pub(super) tunnel: bool,
     /// `tune.http.maxhdr`.
     pub(super) max_fields: usize,
     /// How far rules have read the body, if any did.
@@ -108,6 +110,9 @@ impl Exchange<'_> {
 
     /// Waits for a server's body, or this many bytes of it. One that ends too early is forwarded as it is.
     pub(super) async fn await_response_body(&mut self, coming: &mut Coming<'_>, wait: BodyWait) -> Step<()> {
+        if coming.tunnel {
+            return Ok(());
+        }
         let deadline = Instant::now() + wait.time;
         match poll_fn(|cx| self.poll_response_body(cx, coming, deadline, wait.at_least)).await {
             Came::Enough | Came::Ended => Ok(()),
