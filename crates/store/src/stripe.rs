@@ -34,6 +34,7 @@ use crate::snapshot::Snapshots;
 use crate::thread::{note_locked, note_unlocked};
 use crate::waiter::{ReadyKey, WaitTable};
 use crate::watch::WatchTable;
+pub(crate) use outside::ELEMENTS_MAX;
 use outside::Outside;
 
 const SPIN: Duration = Duration::from_micros(2);
@@ -104,7 +105,7 @@ pub(crate) struct Figures {
     pub(crate) earliest_ms: AtomicI64,
     /// Bytes of entries, values and table.
     pub(crate) bytes: AtomicUsize,
-    /// The number of values that may have more than [`ELEMENTS_MAX`](crate::visits::ELEMENTS_MAX) elements.
+    /// The number of values that may have more than [`ELEMENTS_MAX`] elements.
     pub(crate) large: AtomicU32,
     /// The bytes of its pages that no entry uses.
     pub(crate) loose: AtomicU32,

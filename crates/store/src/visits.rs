@@ -8,9 +8,8 @@ use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::parse_i64;
 
 use crate::argument::{integer, is};
+pub(crate) use crate::stripe::ELEMENTS_MAX;
 
-/// The maximum number of elements that a command processes without preemption.
-pub(crate) const ELEMENTS_MAX: usize = 20_000;
 /// The number of bytes, of a string or of longer elements, that costs about as much as an element.
 const BYTES_PER_ELEMENT: usize = 256;
 /// The number of bytes of a string that DUMP compresses in the time of an element.

@@ -3,7 +3,8 @@
 #[cfg(test)]
 use sluicegate_data::value::Entry;
 
-use crate::visits::ELEMENTS_MAX;
+/// The maximum number of elements that a command processes without preemption.
+pub(crate) const ELEMENTS_MAX: usize = 20_000;
 
 /// The bytes from which on a value may have more than [`ELEMENTS_MAX`] elements; they are those of small numbers in a list.
 const LARGE_BYTES: usize = 2 * ELEMENTS_MAX;
