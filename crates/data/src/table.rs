@@ -99,6 +99,10 @@ pub enum Due {
     Unfinished,
 }
 
+/// The number of keys of a table from which on it is [wide](Table::is_wide): a thousand of them exceed a processor's nearest
+/// caches.
+const WIDE_KEYS: usize = 16;
+
 /// The result of a [`sweep`](Table::sweep).
 pub struct Swept {
     /// The hash from which to continue; [`None`] at the end.
@@ -235,10 +239,10 @@ impl<T: Item> Table<T> {
         }
     }
 
-    /// Returns whether there are so many segments that a lookup probably waits for memory.
+    /// Returns whether this is one of tables with so many keys together that a lookup probably waits for memory.
     #[inline]
     pub fn is_wide(&self) -> bool {
-        !self.directory.far.is_empty()
+        self.len > WIDE_KEYS
     }
 
     /// Returns the entry with this hash that satisfies `is_it`.

@@ -37,6 +37,7 @@ mod evict;
 mod execute;
 mod expiry;
 mod facts;
+mod fetch;
 #[allow(dead_code, reason = "the append-only file uses the rest")]
 mod files;
 mod futex;

@@ -8,6 +8,7 @@
 //! Reads go through `poll_read`, which notices that a partly filled buffer means an empty socket; so a request and
 //! its reply cost one read, one write and one wait, and no read that fails.
 
+mod ahead;
 mod waiting;
 
 use std::future::poll_fn;
@@ -36,6 +37,7 @@ use crate::owned::Received;
 use crate::park::Parked;
 use crate::record;
 use crate::transaction::Exec;
+use ahead::Ahead;
 
 /// The bytes of replies at which a turn stops to write them and to let other connections run.
 const TURN_OUTPUT: usize = 64 * 1024;
@@ -65,6 +67,7 @@ pub(super) struct Connection {
     client: Arc<Client>,
     session: Session,
     workspace: Option<Box<Workspace>>,
+    ahead: Ahead,
 }
 
 /// An event for a waiting connection.
@@ -123,7 +126,7 @@ impl Connection {
         client: Arc<Client>,
         session: Session,
     ) -> Connection {
-        Connection { worker, stream, exit, client, session, workspace: None }
+        Connection { worker, stream, exit, client, session, workspace: None, ahead: Ahead::default() }
     }
 
     /// Serves the client until it disconnects or is closed.
@@ -423,6 +426,8 @@ impl Connection {
                 *start += consumed;
                 continue;
             }
+            let store = &self.worker.server.store.0;
+            self.ahead.advance(store, self.session.db, (parser, &limits), (request, consumed));
             let buffers = Buffers {
                 query: request.len(),
                 query_free: input.capacity() - input.len(),
