@@ -99,8 +99,8 @@ pub enum Due {
     Unfinished,
 }
 
-/// The number of keys of a table from which on it is [wide](Table::is_wide): a thousand of them exceed a processor's nearest
-/// caches.
+/// A table with more keys is [wide](Table::is_wide): a store has a thousand tables, which then exceed a processor's nearest
+/// caches together.
 const WIDE_KEYS: usize = 16;
 
 /// The result of a [`sweep`](Table::sweep).
@@ -239,7 +239,7 @@ impl<T: Item> Table<T> {
         }
     }
 
-    /// Returns whether this is one of tables with so many keys together that a lookup probably waits for memory.
+    /// Returns whether a store's tables probably have so many keys, if they are like this one, that a lookup waits for memory.
     #[inline]
     pub fn is_wide(&self) -> bool {
         self.len > WIDE_KEYS

@@ -12,6 +12,7 @@ mod users;
 
 use std::time::{Duration, Instant};
 
+use crate::connection::Client;
 use crate::durable::peer::{Server, info};
 use crate::durable::session::Session;
 use crate::report::{Measure, Options, Report};
@@ -53,9 +54,10 @@ fn follow(replica: &Server, master: &Server) -> Result<(), String> {
 fn try_follow(replica: &Server, master: &Server) -> Result<bool, String> {
     let mut client = replica.client()?;
     client.must(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+    let mut of_master = master.client()?;
     let deadline = Instant::now() + PATIENCE;
     while !client.must(&["INFO", "replication"])?.contains("master_link_status:up") {
-        if !is_only_full_sync(master)? {
+        if !is_only_full_sync(&mut of_master)? {
             return Ok(false);
         }
         if Instant::now() > deadline {
@@ -63,11 +65,12 @@ fn try_follow(replica: &Server, master: &Server) -> Result<bool, String> {
         }
         std::thread::sleep(LOOKS_EACH);
     }
-    is_only_full_sync(master)
+    is_only_full_sync(&mut of_master)
 }
 
-fn is_only_full_sync(master: &Server) -> Result<bool, String> {
-    Ok(info(&mut master.client()?, "stats", "sync_full")? <= Some(1.0))
+/// Returns whether a master has begun at most one full sync, given a client of it.
+fn is_only_full_sync(of_master: &mut Client) -> Result<bool, String> {
+    Ok(info(of_master, "stats", "sync_full")? <= Some(1.0))
 }
 
 /// Waits until the replica of a master has all writes so far.

@@ -113,10 +113,10 @@ fn measure(options: &Options, peer: Peer, keys: usize, limit: Limit) -> Result<O
     master.load(options, &["-d", "1", "-r", RATE, "--key-max", &key_max, "SET __key__ __data__"])?;
     std::thread::sleep(BEHIND);
     wait_in_step(&master)?;
-    if !is_only_full_sync(&master)? {
+    let (mut there, mut here) = (master.client()?, replica.client()?);
+    if !is_only_full_sync(&mut there)? {
         return Ok(None);
     }
-    let (mut there, mut here) = (master.client()?, replica.client()?);
     let sizes = [&mut there, &mut here].map(|client| client.must(&["DBSIZE"]));
     match sizes {
         [Ok(there), Ok(here)] if there == here => Ok(Some((time_s, without, with))),

@@ -121,7 +121,7 @@ impl Tick {
     }
 }
 
-/// What a thread tells the main thread during a run.
+/// A message of a thread to the main thread during a run.
 #[derive(Debug)]
 pub(super) enum Told {
     Tick(Tick),

@@ -110,7 +110,7 @@ impl Statsd {
     }
 }
 
-/// What sends the figures of a run.
+/// The sender of a run's figures.
 pub(super) struct Sender<'a> {
     statsd: &'a Statsd,
     socket: Option<UdpSocket>,

@@ -428,7 +428,7 @@ fn http_reuse_decides_who_shares_a_connection() {
 #[test]
 fn websockets_pass_by_an_extended_connect() {
     let server = Server::start();
-    // What the server sends through a tunnel is no body to wait for.
+    // The data of a tunnel are no body to wait for.
     for rule in ["", " http-response wait-for-body time 600s\n"] {
         let (_proxy, gate, _) = proxy(&format!("{rule} server s {} proto h2", server.address));
         let mut client = Client::connect(&gate.address());

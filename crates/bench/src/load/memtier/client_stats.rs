@@ -68,7 +68,7 @@ fn text(options: &Options, commands: &[String], stats: &ClientStats) -> String {
         return out;
     }
     let own: Vec<usize> = (0..commands.len())
-        // What they send has columns of its own.
+        // Recorded commands have columns of their own.
         .filter(|number| !options.commands.get(*number).is_some_and(|command| command.is_any_recorded()))
         .collect();
     out.push_str("Per-Second Benchmark Arbitrary Commands Data\nSecond");

@@ -6,10 +6,10 @@ use super::arguments::{Amount, Options, Staircase};
 use crate::load::target::Server;
 use crate::load::template::Sizes;
 
-/// What only the lines have.
+/// The settings that are in the lines only.
 pub(super) const SHOWN_ONLY: &[&str] = &["json-out-file"];
 
-/// What only the JSON has.
+/// The settings that are in the JSON only.
 const JSON_ONLY: &[&str] = &["key_zipf_exp", "clients_start", "clients_step", "step_duration"];
 
 /// A value of the configuration.

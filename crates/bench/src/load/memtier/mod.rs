@@ -114,7 +114,7 @@ pub(super) fn execute(line: &[String], console: &mut Console<'_>) -> u8 {
     }
 }
 
-/// What is read or found once, before the runs: the contents of files that commands are made from, a server of metrics.
+/// Inputs that are read once, before the runs: files from which commands are made, and the address of a server of metrics.
 #[derive(Default)]
 struct Inputs {
     statsd: Option<Statsd>,
