@@ -206,7 +206,7 @@ pub struct StreamCache {
 impl StreamCache {
     /// `cache-use`: looks for a response. Returns the key if this process has none, but a store may have one.
     pub(crate) fn look_up(&mut self, cache: &Arc<Cache>, request: &Message) -> Option<CacheKey> {
-        let method = Method::of(request.method());
+        let method = Method::of(request.sent_method());
         if request.version() < Version::Http11 || !matches!(method, Method::Get | Method::Head) {
             self.ignore = true;
         }

@@ -20,7 +20,7 @@ impl Kept {
 
 /// Returns what caches keep of a stream's response.
 pub(super) fn kept(cx: &StreamContext) -> Kept {
-    let safe = matches!(cx.request.method(), b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE");
+    let safe = matches!(cx.request.sent_method(), b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE");
     let status = matches!(cx.response.status(), 200 | 203 | 204 | 206 | 300 | 301 | 404 | 405 | 410 | 414 | 501);
     of_fields(&cx.response, if safe && status { Kept::ALL } else { Kept::NOTHING })
 }

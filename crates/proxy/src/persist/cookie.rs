@@ -179,7 +179,7 @@ fn insert(cx: &mut StreamContext, cookie: &PersistenceCookie, own: Option<&str>,
     let wanted = cookie.mode == Some(CookieMode::Insert)
         && !left
         && (!direct || renew)
-        && (!cookie.postonly || cx.request.method() == b"POST")
+        && (!cookie.postonly || cx.request.sent_method() == b"POST")
         && !cx.persistence.ignored;
     if !wanted {
         return;

@@ -68,10 +68,10 @@ pub(super) fn cache_store(b: &mut Builder<'_>, rule: &CacheRule) -> Compiled {
         if stream.hit.is_some() || cx.request.version() < Version::Http11 {
             return Done::Next;
         }
-        let (method, status) = (Method::of(cx.request.method()), cx.response.status());
+        let (method, status) = (Method::of(cx.request.sent_method()), cx.response.status());
         if method != Method::Get {
             // RFC 9111, 4.4.
-            let safe = matches!(cx.request.method(), b"OPTIONS" | b"HEAD" | b"TRACE");
+            let safe = matches!(cx.request.sent_method(), b"OPTIONS" | b"HEAD" | b"TRACE");
             if let Some(key) = stream.key.filter(|_| !safe && (200..400).contains(&status)) {
                 cache.invalidate(&key);
             }

@@ -68,7 +68,7 @@ pub async fn assign_and_connect(
         Some((chooser, servers)) => (chooser, servers),
         None => (&backend.backend, &backend.servers),
     };
-    let redirects = cx.request.method() == b"GET" || cx.request.method() == b"HEAD";
+    let redirects = matches!(cx.request.sent_method(), b"GET" | b"HEAD");
     let assignment = Assignment {
         config: &backend.config,
         backend: chooser,

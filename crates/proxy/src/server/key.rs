@@ -40,7 +40,7 @@ impl KeyCode {
     pub fn in_body(&self, cx: &StreamContext) -> Option<bool> {
         let HashKey::UrlParam { name, check_post } = &*self.key else { return None };
         let lacks = || parameter(cx.request.target(), name.as_bytes()).is_none();
-        (cx.request.method() == b"POST" && lacks()).then_some(*check_post)
+        (cx.request.sent_method() == b"POST" && lacks()).then_some(*check_post)
     }
 
     /// Returns which data the expression needs besides the message heads.
@@ -66,7 +66,7 @@ impl KeyCode {
             }
             HashKey::UrlParam { name, .. } => match parameter(cx.request.target(), name.as_bytes()) {
                 Some(value) => value.into(),
-                None if cx.request.method() == b"POST" => {
+                None if cx.request.sent_method() == b"POST" => {
                     body_parameter(&cx.request_content.data, name.as_bytes())?.into()
                 }
                 None => return None,

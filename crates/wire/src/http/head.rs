@@ -107,6 +107,21 @@ impl Method {
             _ => Method::Other,
         }
     }
+
+    /// Returns the method as it stands in a request line; [`None`] for [`Other`](Method::Other).
+    pub fn name(self) -> Option<&'static [u8]> {
+        match self {
+            Method::Get => Some(b"GET"),
+            Method::Head => Some(b"HEAD"),
+            Method::Post => Some(b"POST"),
+            Method::Put => Some(b"PUT"),
+            Method::Delete => Some(b"DELETE"),
+            Method::Options => Some(b"OPTIONS"),
+            Method::Trace => Some(b"TRACE"),
+            Method::Connect => Some(b"CONNECT"),
+            Method::Other => None,
+        }
+    }
 }
 
 /// A complete request head.

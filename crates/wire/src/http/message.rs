@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::origin_form;
+use super::{Method, origin_form};
 
 /// Bytes and fields of a usual request's head.
 const ARENA_USUAL: usize = 1024;
@@ -87,6 +87,8 @@ pub struct Message {
     status: u16,  // 0: a request
     first: Span,  // method
     second: Span, // target, or reason
+    /// The method that the client sent, if another has replaced it.
+    sent: Option<Method>,
     /// Whether the request named the scheme `http` beside a target that has none, as HTTP/2 can.
     plain: bool,
     /// Whether the target was replaced as a whole.
@@ -118,6 +120,7 @@ impl Message {
     /// Makes this a request whose parts are offsets into the arena, or into the head passed to [`Message::load`].
     pub(crate) fn load_request(&mut self, method: Range<usize>, target: Range<usize>, version: Version) {
         self.first = Span::of(method);
+        self.sent = None;
         self.second = Span::of(target);
         self.version = version;
         self.status = 0;
@@ -182,6 +185,7 @@ impl Message {
         self.version = Version::Http11;
         self.status = 0;
         self.first = Span::default();
+        self.sent = None;
         self.second = Span::default();
         (self.plain, self.replaced) = (false, false);
     }
@@ -198,7 +202,7 @@ impl Message {
         self.arena.clone_from(&other.arena);
         self.entries.clone_from(&other.entries);
         (self.version, self.status) = (other.version, other.status);
-        (self.first, self.second) = (other.first, other.second);
+        (self.first, self.sent, self.second) = (other.first, other.sent, other.second);
         (self.plain, self.replaced) = (other.plain, other.replaced);
     }
 
@@ -233,6 +237,7 @@ impl Message {
     pub fn set_request(&mut self, method: &[u8], target: &[u8], version: Version) {
         self.reserve();
         self.first = self.store(method);
+        self.sent = None;
         self.second = self.store(target);
         self.version = version;
         self.status = 0;
@@ -281,8 +286,15 @@ impl Message {
         self.version
     }
 
+    /// Returns the method that the client sent, which is what HAProxy's rules see; the present one if HAProxy does not know
+    /// that.
+    pub fn sent_method(&self) -> &[u8] {
+        self.sent.and_then(Method::name).unwrap_or_else(|| self.method())
+    }
+
     /// Replaces the method.
     pub fn set_method(&mut self, method: &[u8]) {
+        self.sent = self.sent.or(Some(Method::of(self.method())));
         self.first = self.store(method);
     }
 

@@ -451,6 +451,10 @@ impl Settings {
         self.closed.clear();
         self.given.clear();
         self.own_stats = false;
+        if kind == Some(ProxyKind::Frontend) {
+            // It stands in for `timeout tarpit` where it is given.
+            self.proxy.timeouts.connect = None;
+        }
         self.inherited = self.proxy.timeouts.clone();
         if let Some(kind) = kind {
             self.proxy.kind = kind;

@@ -358,7 +358,7 @@ impl Exchange<'_> {
 fn hide_request(cx: &mut StreamContext) -> (Message, Content) {
     cx.variables.enter_response();
     let request = std::mem::take(&mut cx.request);
-    cx.request.set_request(request.method(), b"", request.version());
+    cx.request.set_request(request.sent_method(), b"", request.version());
     let gone = Content { no_http: true, ..Content::default() };
     (request, std::mem::replace(&mut cx.request_content, gone))
 }

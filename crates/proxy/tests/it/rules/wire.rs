@@ -133,6 +133,7 @@ fn replaced_fields_and_targets_reach_the_server_as_from_haproxy() {
         "OPTIONS * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
         "GET / HTTP/1.0\r\n\r\n",
         "HEAD /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "PURGE /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
     ];
     for rules in [
         " http-request replace-path /a(.*) /new\\1\n",
@@ -150,6 +151,9 @@ fn replaced_fields_and_targets_reach_the_server_as_from_haproxy() {
         " http-request set-method HEAD\n",
         " http-request set-method GET\n",
         " http-request set-method %[str(get),upper]\n",
+        // Rules see the client's.
+        " http-request set-method POST\n http-request set-method PUT\n http-request set-header X-M %[method]\n \
+            http-request set-header X-Get yes if METH_GET\n",
         " http-request del-header x -m beg\n",
         " http-request del-header oTHEr -m end\n",
         " http-request del-header -O -m sub\n",
@@ -471,6 +475,20 @@ fn rules_set_timeouts_and_pauses() {
     let lines = whole.log_lines(4);
     assert_eq!(lines[..2], ["504 sH-- 20", "504 sH-- 15"]);
     assert_eq!(lines[2], "408 cH-- 60000");
+}
+
+/// The `timeout connect` of defaults stands in for `timeout tarpit` where connections are made.
+#[test]
+fn a_tarpit_of_a_frontend_without_a_time_ends_at_once() {
+    let text = "defaults\n mode http\n timeout client 600s\n timeout connect 600s\n timeout server 600s\n\
+                frontend f\n bind 127.0.0.1:1\n log @LOG@ format raw local0\n log-format \"%ST %tsc\"\n \
+                http-request tarpit deny_status 403\n";
+    let whole = Whole::start(text, 1);
+    let mut client = Client::connect(&whole.address());
+    client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let answer = normal(&client.read_to_end());
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert_eq!(whole.log_lines(1), ["403 PT--"]);
 }
 
 #[test]

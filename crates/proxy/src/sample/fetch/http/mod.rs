@@ -235,7 +235,7 @@ pub(super) fn hash32_src(query: bool) -> Compiled {
 }
 
 pub(super) fn method(_: &Args<'_>) -> Compiled {
-    head(|cx| Some(Value::Method(Cow::Borrowed(request(cx)?.method()))))
+    head(|cx| Some(Value::Method(Cow::Borrowed(request(cx)?.sent_method()))))
 }
 
 pub(super) fn path(_: &Args<'_>) -> Compiled {
