@@ -94,8 +94,10 @@ impl StreamTrace {
                 print(filter, &stream_line(cx, &format!("{:<25}: filter-type=backend", "trace_attach")));
             }
         }
-        let text = format!("{:<25}: backend={}", "trace_stream_set_backend", backend.config.name);
-        StreamTrace::each(cx, |filter, _| print(filter, &stream_line(cx, &text)));
+        StreamTrace::each(cx, |filter, _| {
+            let text = format!("{:<25}: backend={}", "trace_stream_set_backend", backend.config.name);
+            print(filter, &stream_line(cx, &text));
+        });
     }
 
     /// A head is about to be sent on.

@@ -61,7 +61,7 @@ struct Slot {
 #[derive(Default)]
 struct State {
     /// Entries by their URIs; several vary by fields of the request.
-    entries: HashMap<CacheKey, Vec<Slot>>,
+    entries: HashMap<CacheKey, Vec<Slot>, foldhash::fast::RandomState>,
     /// The URIs and numbers of complete entries, in the order of their last use.
     order: BTreeMap<u64, (CacheKey, u64)>,
     /// The number of the next use.

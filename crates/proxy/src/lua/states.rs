@@ -353,10 +353,10 @@ impl LuaStates {
     /// Binds the service of a rule; `None` if it is not registered.
     pub fn bind_service(&self, name: &str, http: bool) -> Option<BoundService> {
         let registered = if http { self.http_services.get(name) } else { self.tcp_services.get(name) }?;
-        let full: Arc<str> = format!("<lua.{name}>").into();
+        let full = format!("<lua.{name}>");
         let code =
-            ScriptCode { name: (&*full).into(), references: registered.references.clone(), args: Box::default() };
-        Some(BoundService { name: full, code: Arc::new(code), http })
+            ScriptCode { name: full.as_str().into(), references: registered.references.clone(), args: Box::default() };
+        Some(BoundService { name: Arc::new(full), code: Arc::new(code), http })
     }
 
     /// Returns the watchdog's view of a worker that runs scripts.

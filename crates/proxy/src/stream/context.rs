@@ -420,6 +420,32 @@ pub struct Overrides {
     pub server_tos: Option<u32>,
 }
 
+/// The name of a service of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AppletName {
+    /// A cache.
+    Cache,
+    /// The statistics page.
+    Statistics,
+    /// The exporter.
+    Exporter,
+    /// A service that a script has registered.
+    OfScript(Arc<String>),
+}
+
+impl std::ops::Deref for AppletName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            AppletName::Cache => "<CACHE>",
+            AppletName::Statistics => "<STATS>",
+            AppletName::Exporter => "<PROMEX>",
+            AppletName::OfScript(name) => name,
+        }
+    }
+}
+
 /// A stream's log record (HAProxy configuration manual 8.2), filled at parse time and written by a plain function.
 #[derive(Clone, Debug)]
 pub struct LogRecord {
@@ -456,8 +482,8 @@ pub struct LogRecord {
     pub bytes_uploaded: u64,
     /// The server, whose name is `%s`; without a server that is `<NOSRV>`.
     pub server: Option<Arc<ServerRun>>,
-    /// The script's service that answered, printed in place of a server name: `<lua.NAME>`.
-    pub applet: Option<Arc<str>>,
+    /// The service that answered, printed in place of a server name.
+    pub applet: Option<AppletName>,
     /// The proxy's own address on the connection to the server and the server's, where the frontend's line prints them.
     pub server_addresses: (Option<SocketAddr>, Option<SocketAddr>),
     /// The captures.

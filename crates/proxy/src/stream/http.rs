@@ -52,7 +52,7 @@ use self::wait::Coming;
 use super::filter::Carries;
 use super::flow::{Announced, Flow};
 use super::inspect::{self, BodyCame, Patience};
-use super::{Active, Fault, Invalid, Killer, LastServer};
+use super::{Active, AppletName, Fault, Invalid, Killer, LastServer};
 use crate::compress;
 use crate::counters::head_size;
 use crate::hook::Hook;
@@ -404,7 +404,7 @@ impl Exchange<'_> {
             self.stream.count_server_response(self.stream.cx.response.status());
         }
         // The statistics page is not a server's response: as in HAProxy, only `http-after-response` rules see it.
-        if self.stream.cx.log.applet.as_deref() == Some(stats::SERVICE) {
+        if self.stream.cx.log.applet == Some(AppletName::Statistics) {
             return Ok(());
         }
         self.rules_on(&proxy.rules.http_response, Hook::HttpResponse, coming).await

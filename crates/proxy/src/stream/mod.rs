@@ -29,8 +29,8 @@ pub use context::{
     FilterAnswer, FilterEvent, FilterMade, FilterPayload, FilterVerdict, Pending, ScriptAttempt, ScriptCall,
     ScriptFilter, ScriptHook, Scripts, StreamScripts,
 };
+pub use context::{AppletName, Endings, LogRecord, Overrides, RulePlace, StreamContext, UniqueId};
 pub use context::{Attaching, Client, ExpectedHeaders};
-pub use context::{Endings, LogRecord, Overrides, RulePlace, StreamContext, UniqueId};
 pub use inspection::{Content, ContentForm, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
 pub(crate) use kept::FreeList;

@@ -13,9 +13,9 @@ use sluicegate_config::model::{Arg, LuaAction, LuaFilter};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use super::StreamContext;
 use super::applet::{Applet, AppletIo};
 use super::script_filter::{BoundFilter, FilterMade, StreamFilters};
+use super::{AppletName, StreamContext};
 use crate::local_reply::LocalReply;
 use crate::sample::Sample;
 
@@ -122,7 +122,7 @@ impl fmt::Debug for BoundAction {
 #[derive(Clone)]
 pub struct BoundService {
     /// `<lua.NAME>`.
-    pub(crate) name: Arc<str>,
+    pub(crate) name: Arc<String>,
     pub(crate) code: Arc<ScriptCode>,
     pub(crate) http: bool,
 }
@@ -135,8 +135,8 @@ impl fmt::Debug for BoundService {
 
 impl BoundService {
     /// Returns the name that log lines print instead of a server name: `<lua.NAME>`.
-    pub fn name(&self) -> Arc<str> {
-        self.name.clone()
+    pub fn name(&self) -> AppletName {
+        AppletName::OfScript(self.name.clone())
     }
 }
 

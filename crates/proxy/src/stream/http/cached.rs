@@ -20,7 +20,7 @@ impl Exchange<'_> {
         if let Err(after) = self.filter_answered_request().await {
             return after;
         }
-        self.begin_service("<CACHE>");
+        self.begin_service(AppletName::Cache);
         let cx = &mut self.stream.cx;
         let Some((entry, not_modified)) = cx.cache_hit().map(|hit| (hit.entry.clone(), hit.not_modified)) else {
             return After::Close;

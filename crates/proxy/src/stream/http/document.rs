@@ -29,7 +29,7 @@ pub(super) struct Sending {
 
 impl Exchange<'_> {
     /// Records in log and figures that a service of this process responds.
-    pub(super) fn begin_service(&mut self, name: &'static str) {
+    pub(super) fn begin_service(&mut self, name: AppletName) {
         self.note_request_done();
         let now = clock::now();
         self.client_active = now;
@@ -37,7 +37,7 @@ impl Exchange<'_> {
         let cx = &mut self.stream.cx;
         cx.log.queue_done = Some(now);
         cx.log.connect_done = Some(now);
-        cx.log.applet = Some(name.into());
+        cx.log.applet = Some(name);
         // A response of a backend was not intercepted before it.
         if cx.backend.as_ref().is_none_or(|backend| backend.id == cx.frontend.id) {
             cx.frontend.frontend.figures.at(worker.index).intercepted.add(1);

@@ -11,7 +11,7 @@ impl Exchange<'_> {
         if let Err(after) = self.filter_answered_request().await {
             return after;
         }
-        self.begin_service("<PROMEX>");
+        self.begin_service(AppletName::Exporter);
         let Some(mut scrape) = scrape else { return self.page(400, b'L', b'R').await };
         let response = &mut self.stream.cx.response;
         response.clear();

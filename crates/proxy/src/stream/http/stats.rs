@@ -10,9 +10,6 @@ use crate::sample::{basic, path_and_query};
 /// The default realm that browsers show when asking for a password.
 const REALM: &str = "HAProxy Statistics";
 
-/// The page's name in place of a server's.
-pub(super) const SERVICE: &str = "<STATS>";
-
 impl Exchange<'_> {
     /// Answers if the request is for the page of this proxy.
     pub(super) async fn statistics(&mut self, proxy: &ProxyRun) -> Step<()> {
@@ -33,7 +30,7 @@ impl Exchange<'_> {
             return Err(self.stats_change(proxy, &*asked, admin).await?);
         }
         self.filter_answered_request().await?;
-        self.begin_service(SERVICE);
+        self.begin_service(AppletName::Statistics);
         let running = worker.running.clone();
         let Some(own) = running.proxies.get(proxy.id.0 as usize).cloned() else { return Ok(()) };
         let refresh = page.refresh.filter(|_| asked.refreshes());
@@ -94,7 +91,7 @@ impl Exchange<'_> {
             true => Posted::Body(&self.stream.cx.request_content.data),
         };
         let location = asked.change(&running, proxy, posted).await;
-        self.begin_service(SERVICE);
+        self.begin_service(AppletName::Statistics);
         let response = &mut self.stream.cx.response;
         response.clear();
         response.set_response(Version::Http11, 303, b"See Other");

@@ -115,9 +115,10 @@ fn headers_and_request_line() {
         "http://new:81/a",
     );
     check("txn.http:req_rep_value('x-a', '^2$', '<\\\\0>') result(txn.sf:req_hdr('x-a'))", "<2>");
+    // The method that fetches see stays the client's.
     check(
         "result(txn.http:req_set_path('/p'), txn.http:req_set_query('q'), txn.http:req_set_method('PUT'), txn.sf:url(), txn.sf:method())",
-        "true true true /p?q PUT",
+        "true true true /p?q GET",
     );
     check("result(txn.http:req_set_uri('/x y'), txn.sf:url())", "false /a/b?c=d");
     check(

@@ -116,7 +116,7 @@ pub async fn answer_of(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<W
     match run(&rules.http_request, Hook::HttpRequest, cx, worker.scripts()).await {
         Verdict::Exporter => "exporter".to_owned(),
         Verdict::Continue => "continue".to_owned(),
-        Verdict::Service(service) => format!("service {}", service.name()),
+        Verdict::Service(service) => format!("service {}", &*service.name()),
         Verdict::Close => "close".to_owned(),
         Verdict::End => "end".to_owned(),
         Verdict::Missing => "missing".to_owned(),
