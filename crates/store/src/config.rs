@@ -24,6 +24,7 @@ pub use tables::{
 
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
+use crate::oom_score::OomMode;
 pub use crate::outbox::OutputLimit;
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
@@ -353,7 +354,6 @@ impl ServerOptions {
             }
             // Values without meaning are reported as such.
             match fixed.name {
-                "oom-score-adj" => tables::parse_as(Form::Choice(&["no", "yes", "relative", "absolute"]), value)?,
                 _ if matches!(fixed.value, "yes" | "no") => tables::parse_as(Form::Switch, value)?,
                 _ if fixed.value == "0" => tables::parse_as(tables::INT, value)?,
                 _ => {}
@@ -457,6 +457,8 @@ enum Field {
     Master(fn(&mut ServerOptions) -> &mut Option<MasterAddress>),
     /// `repl-diskless-load`.
     Loads(fn(&mut ServerOptions) -> &mut &'static str),
+    /// `oom-score-adj`.
+    Oom(fn(&mut ServerOptions) -> &mut OomMode),
 }
 
 /// A fixed property of this store that is a parameter in Redis: it can be read, and "set" to its present value.
@@ -481,7 +483,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("bio-cpulist", "", "processors are left to the system"),
     fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
     fixed("enable-module-command", "no", "modules are not supported"),
-    fixed("oom-score-adj", "no", "the process leaves that to the system"),
     fixed("server-cpulist", "", "processors are left to the system"),
     fixed("socket-mark-id", "0", "sockets carry no mark"),
     fixed("syslog-enabled", "no", "the log is a file or standard output"),
@@ -555,6 +556,7 @@ impl Field {
             Field::Signed(field, ..) => field(options).to_string().into(),
             Field::Octal(field) => format!("{:o}", field(options)).into(),
             Field::Choice(field, _) | Field::Loads(field) => (*field(options)).into(),
+            Field::Oom(field) => field(options).name().into(),
             Field::Words(field) => field(options).join(&b' '),
             Field::Master(field) => match field(options) {
                 Some(MasterAddress { host, port }) => format!("{host} {port}").into(),
@@ -597,6 +599,7 @@ impl Field {
             Field::Text(field) => *field(options) = value.to_vec(),
             Field::Master(field) if value.is_empty() => *field(options) = None,
             Field::Master(field) => *field(options) = file::master(&[value.to_vec()])?,
+            Field::Oom(field) => *field(options) = OomMode::parse(value).ok_or_else(|| not_a_choice(OomMode::NAMES))?,
             Field::Loads(field) => {
                 let named = |choice: &&&str| choice.as_bytes().eq_ignore_ascii_case(value);
                 *field(options) = LOADS.iter().find(named).ok_or_else(|| not_a_choice(LOADS))?;

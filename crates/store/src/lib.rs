@@ -55,6 +55,7 @@ mod memory;
 mod multi_lock;
 mod names;
 mod notify;
+mod oom_score;
 mod outbox;
 mod owned;
 mod park;
@@ -197,6 +198,7 @@ pub(crate) struct Inner {
     pub(crate) appender: Arc<append::Appender>,
     pub(crate) scripts: script::Scripting,
     pub(crate) loading: Arc<loading::Loading>,
+    pub(crate) oom_score: oom_score::OomScore,
     /// The maximum number of bytes of a string that APPEND, SETRANGE and the bitmap commands may create, at most
     /// `sluicegate_data::value::STRING_MAX`.
     pub(crate) string_max: AtomicU64,
@@ -261,6 +263,7 @@ impl Store {
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
             loading,
+            oom_score: oom_score::OomScore::default(),
             memory,
             pubsub: pubsub::PubSub::default(),
             aside: aside::Aside::default(),

@@ -338,8 +338,8 @@ const BY_DESIGN: &[(&str, &str)] = &[
     ),
     (
         "parameters whose absence would surprise a user",
-        "are refused by name, not ignored: `enable-module-command`, `activedefrag`, \
-         `oom-score-adj` and those of other commands that do not exist here",
+        "are refused by name, not ignored: `enable-module-command`, `activedefrag` and those of other commands that do not \
+         exist here",
     ),
     (
         "`threads`, `server-cpulist`, `bio-cpulist`, `bgsave-cpulist` and `aof-rewrite-cpulist` in CONFIG GET",

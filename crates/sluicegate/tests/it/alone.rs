@@ -235,6 +235,59 @@ fn commands_have_other_names() {
     }
 }
 
+/// A store and a redis-server that are started by the same words.
+fn pair(place: &Place, before: &[&str], words: &[&str]) -> [(Program, String); 2] {
+    let start = |name: &str| {
+        let port = free_port();
+        let all: Vec<&str> = before.iter().copied().chain([name]).collect();
+        let mut command = Command::new(all[0]);
+        command.args(&all[1..]).args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]).args(words);
+        let mut program = Program::start(command, &[]);
+        program.wait_for_output("Ready to accept connections");
+        (program, format!("127.0.0.1:{port}"))
+    };
+    [start(&place.text("redis-server")), start("redis-server")]
+}
+
+/// The kernel's score of a process is that of its role, from the start, and the one before when it is left alone again.
+#[test]
+fn the_kernel_ends_processes_by_the_scores_of_their_roles() {
+    let place = Place::new();
+    let words = ["--oom-score-adj-values", "100 200 300", "--oom-score-adj", "yes"];
+    let programs = pair(&place, &["setpriv", "--bounding-set=-sys_resource"], &words);
+    let score = |at: usize| {
+        let file = format!("/proc/{}/oom_score_adj", programs[at].0.pid());
+        std::fs::read_to_string(file).expect("readable").trim().parse::<i32>().expect("a number")
+    };
+    let before: i32 =
+        std::fs::read_to_string("/proc/self/oom_score_adj").expect("readable").trim().parse().expect("one");
+    assert_eq!([score(0), score(1)], [before + 100; 2]);
+    let mut clients = [0, 1].map(|at| Client::connect(&programs[at].1));
+    for (words, expected) in [
+        (&["CONFIG", "GET", "oom-score-adj"][..], before + 100),
+        (&["CONFIG", "SET", "oom-score-adj", "absolute"], 100),
+        (&["REPLICAOF", "127.0.0.1", "1"], 200),
+        (&["CONFIG", "SET", "oom-score-adj-values", "300 400 500"], 400),
+        (&["CONFIG", "SET", "oom-score-adj", "Relative"], before + 400),
+        (&["CONFIG", "GET", "oom-score-adj"], before + 400),
+        (&["REPLICAOF", "no", "one"], before + 300),
+        (&["CONFIG", "SET", "oom-score-adj-values", "-1 0 0", "oom-score-adj", "absolute"], before + 300),
+        (&["CONFIG", "GET", "oom-score-adj"], before + 300),
+        (&["CONFIG", "GET", "oom-score-adj-values"], before + 300),
+        (&["CONFIG", "SET", "oom-score-adj-values", "0 0 2001"], before + 300),
+        (&["CONFIG", "SET", "oom-score-adj-values", "1 2"], before + 300),
+        (&["CONFIG", "SET", "oom-score-adj", "maybe"], before + 300),
+        (&["CONFIG", "SET", "oom-score-adj", "no"], before),
+        (&["CONFIG", "SET", "oom-score-adj-values", "600 700 800"], before),
+        (&["CONFIG", "SET", "oom-score-adj-values", "1500 1500 1500", "oom-score-adj", "absolute"], 1000),
+    ] {
+        let [found, peer] = clients.each_mut().map(|client| client.ask(words));
+        assert_eq!(found, peer, "{words:?}");
+        wait_for("the score of the role", || (score(0) == expected).then_some(()));
+        assert_eq!(score(1), expected, "{words:?}");
+    }
+}
+
 #[test]
 fn what_is_not_there_is_refused_by_name() {
     let place = Place::new();

@@ -1,6 +1,7 @@
 //! Parameters of the process of a standalone store, and parameters of missing features.
 
 use super::{Field, ServerOptions};
+use crate::oom_score::{OomMode, OomTerms};
 
 /// A parameter of the process: it acts where the store stands alone (`sluicegate store`, `redis-server`). In a `store`
 /// section of a proxy's file it is refused, with what to write instead.
@@ -31,6 +32,7 @@ const SSL_CACHE: &str = "'tune.ssl.cachesize' and 'tune.ssl.lifetime' in the glo
 const BIND: &str = "write 'bind ADDRESS:PORT' in the store section";
 const LOG: &str = "'log' in the global section decides that";
 const SIGNALS: &str = "a proxy's stores are saved when the process ends, if 'save' says so";
+const OOM: &str = "a proxy leaves the score of its process to the system";
 const THREADS: &str = "'nbthread' in the global section sets the workers";
 
 /// The parameters of the process of a standalone store, by name.
@@ -64,6 +66,20 @@ pub static PROCESS: &[ProcessParameter] = &[
             |options| &mut options.process.loglevel,
             &["debug", "verbose", "notice", "warning", "nothing"],
         ),
+    },
+    ProcessParameter {
+        name: "oom-score-adj",
+        live: true,
+        docs: "Sets how soon the kernel ends the process when memory runs out: no, relative (or yes), absolute.",
+        in_section: OOM,
+        field: Field::Oom(|options| &mut options.process.oom_mode),
+    },
+    ProcessParameter {
+        name: "oom-score-adj-values",
+        live: true,
+        docs: "The scores of masters, replicas and children, of which there are none.",
+        in_section: OOM,
+        field: Field::Formed(|options| &mut options.process.oom_values, Form::Scores),
     },
     process(
         "pidfile",
@@ -205,6 +221,10 @@ pub struct ProcessOptions {
     pub logfile: Vec<u8>,
     /// `debug`, `verbose`, `notice`, `warning`, `nothing`.
     pub loglevel: &'static str,
+    /// What is done with the score by which the kernel ends processes when memory runs out.
+    pub(crate) oom_mode: OomMode,
+    /// Scores of masters, replicas and children between blanks.
+    pub oom_values: Vec<u8>,
     /// How SIGINT ends the process: words of SHUTDOWN, or `default`.
     pub shutdown_on_sigint: Vec<u8>,
     /// How SIGTERM ends it.
@@ -296,6 +316,17 @@ impl Default for TlsOptions {
     }
 }
 
+impl ProcessOptions {
+    /// Returns what is done with the score of the process.
+    pub(crate) fn oom_terms(&self) -> OomTerms {
+        // Only numbers are accepted.
+        let text = String::from_utf8_lossy(&self.oom_values);
+        let mut scores = text.split_ascii_whitespace().filter_map(|score| score.parse().ok());
+        let mut next = || scores.next().unwrap_or(0);
+        OomTerms { mode: self.oom_mode, of_master: next(), of_replica: next() }
+    }
+}
+
 impl Default for ProcessOptions {
     fn default() -> ProcessOptions {
         ProcessOptions {
@@ -311,6 +342,8 @@ impl Default for ProcessOptions {
             logfile: Vec::new(),
             loglevel: "notice",
             shutdown_on_sigint: b"default".to_vec(),
+            oom_mode: OomMode::default(),
+            oom_values: b"0 200 800".to_vec(),
             shutdown_on_sigterm: b"default".to_vec(),
             has_save_line: false,
             tls: TlsOptions::default(),
@@ -416,7 +449,6 @@ pub static IDLE: &[Idle] = &[
     idle("ignore-warnings", "", Text, SYSTEM),
     idle("io-threads-do-reads", "no", Switch, "every worker reads, runs and writes for its own clients"),
     firm("locale-collate", "", Text, "the C locale orders strings"),
-    idle("oom-score-adj-values", "0 200 800", Scores, SYSTEM),
     idle("proc-title-template", "{title} {listen-addr} {server-mode}", Text, SYSTEM),
     idle("set-proc-title", "yes", Switch, SYSTEM),
     idle("syslog-facility", "local0", FACILITY, "the log is a file or standard output"),

@@ -32,6 +32,7 @@ use sluicegate_tls::connector::Connector;
 
 use crate::config::ServerOptions;
 use crate::levels::{NOTICE, WARNING};
+use crate::oom_score;
 use crate::save::Log;
 use crate::{Inner, Store};
 use conn::Conn;
@@ -142,6 +143,9 @@ impl Inner {
             let is_unlimited = is_replica && terms.ignores_maxmemory;
             let limit = if is_unlimited { 0 } else { terms.maxmemory };
             Store(self.this.upgrade()?).limit_memory(limit, terms.policy);
+            if let Err(error) = self.oom_score.adjust(terms.oom, is_replica) {
+                self.saver.log(WARNING, &oom_score::failure(&error));
+            }
             Some(())
         });
     }

@@ -22,6 +22,7 @@ use crate::config::{self, ServerOptions, TlsOptions};
 use crate::files::reason;
 use crate::levels::WARNING;
 use crate::loading::LOADING;
+use crate::oom_score;
 
 /// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
 pub(super) fn is_secret(args: &[&[u8]], at: usize) -> bool {
@@ -215,6 +216,22 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])], may_change_protecte
             server.log(WARNING, &line);
         }
         return Err(Refused::Because("appendonly", why));
+    }
+    let oom = options.process.oom_terms();
+    if oom != current.process.oom_terms()
+        && let Err(error) = server.store.0.oom_score.adjust(oom, server.store.0.link.is_replica())
+    {
+        // The log reads the options.
+        drop(current);
+        server.log(WARNING, &oom_score::failure(&error));
+        let named = pairs.iter().find(|(name, _)| name.starts_with("oom-score-adj"));
+        let name = named.map_or("oom-score-adj", |(name, _)| name);
+        let line = format!(
+            "Failed applying new configuration. Possibly related to new {name} setting. Restoring previous settings."
+        );
+        server.log(WARNING, &line);
+        let why = "Failed to set current oom_score_adj. Check server logs.";
+        return Err(Refused::Because(name, why.into()));
     }
     super::apply(&server.store, &options);
     if options.requirepass != current.requirepass {

@@ -47,6 +47,7 @@ pub(super) fn terms(options: &ServerOptions) -> Terms {
         timeout_s: options.repl_timeout_s,
         maxmemory: options.maxmemory,
         policy: options.maxmemory_policy,
+        oom: options.process.oom_terms(),
     }
 }
 

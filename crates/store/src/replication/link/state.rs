@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::{Border, Gone, seconds_since};
 use crate::memory::Policy;
+use crate::oom_score::OomTerms;
 
 /// The time between two looks at whether a pause is over.
 const PAUSED_LOOK: Duration = Duration::from_millis(5);
@@ -47,13 +48,15 @@ pub(crate) struct Terms {
     /// The limit otherwise, and the policy.
     pub(crate) maxmemory: u64,
     pub(crate) policy: Policy,
+    /// `oom-score-adj`.
+    pub(crate) oom: OomTerms,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
         let (is_read_only, serves_stale, ignores_maxmemory) = (true, true, true);
         let (timeout_s, maxmemory, policy) = (60, 0, Policy::default());
-        Terms { is_read_only, serves_stale, ignores_maxmemory, timeout_s, maxmemory, policy }
+        Terms { is_read_only, serves_stale, ignores_maxmemory, timeout_s, maxmemory, policy, oom: OomTerms::default() }
     }
 }
 
