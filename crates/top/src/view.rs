@@ -333,7 +333,10 @@ const PROXIES: &[(&str, u16)] = &[
 /// A column of named figures: its title, its width, the figure's name, and whether it is a number of bytes.
 type Figure = (&'static str, u16, &'static str, bool);
 
-const STORES: ([(&str, u16); 12], [Figure; 11]) = columns([
+/// The column that says what a store is to others.
+const ROLE: &str = "replica";
+
+const STORES: ([(&str, u16); 16], [Figure; 15]) = columns([
     ("keys", 10, "keys", false),
     ("expiring", 10, "expiring_keys", false),
     ("memory", 9, "memory_used_bytes", true),
@@ -345,6 +348,10 @@ const STORES: ([(&str, u16); 12], [Figure; 11]) = columns([
     ("waited", 9, "holds_waited_total", false),
     ("expired", 9, "expired_keys_total", false),
     ("evicted", 9, "evicted_keys_total", false),
+    ("role", 9, ROLE, false),
+    ("replicas", 8, "connected_replicas", false),
+    ("behind", 9, "replica_behind_bytes", true),
+    ("offset", 14, "replication_offset_bytes", false),
 ]);
 
 const ENGINES: ([(&str, u16); 12], [Figure; 11]) = columns([
@@ -362,8 +369,9 @@ const ENGINES: ([(&str, u16); 12], [Figure; 11]) = columns([
 ]);
 
 /// Returns the titles and the figures of a table whose first column is the name.
-const fn columns(figures: [Figure; 11]) -> ([(&'static str, u16); 12], [Figure; 11]) {
-    let mut titles = [("name", 20); 12];
+const fn columns<const T: usize, const F: usize>(figures: [Figure; F]) -> ([(&'static str, u16); T], [Figure; F]) {
+    assert!(T == F + 1);
+    let mut titles = [("name", 20); T];
     let mut index = 0;
     while index < figures.len() {
         titles[index + 1] = (figures[index].0, figures[index].1);
@@ -372,15 +380,32 @@ const fn columns(figures: [Figure; 11]) -> ([(&'static str, u16); 12], [Figure; 
     (titles, figures)
 }
 
-fn named((titles, figures): &'static ([(&'static str, u16); 12], [Figure; 11]), all: &[Named]) -> Sheet {
+/// Returns what a store is to others: nothing, if it has neither a master nor replicas.
+fn role(store: &Named) -> &'static str {
+    match (store.number(ROLE), store.number("master_link_up")) {
+        (None, _) => "",
+        (Some(0), _) => "master",
+        (Some(_), Some(0)) => UNLINKED,
+        (Some(_), _) => "replica",
+    }
+}
+
+/// The role of a replica whose link to its master does not work.
+const UNLINKED: &str = "no link";
+
+fn named<const T: usize, const F: usize>(
+    (titles, figures): &'static ([(&'static str, u16); T], [Figure; F]),
+    all: &[Named],
+) -> Sheet {
     let row = |one: &Named| {
         let cell = |(_, _, name, is_bytes): &Figure| match one.number(name) {
+            _ if *name == ROLE => role(one).to_owned(),
             Some(count) if *is_bytes => bytes(count as f64),
             _ => one.text(name).to_owned(),
         };
         let cells = std::iter::once(one.name.clone()).chain(figures.iter().map(cell)).collect();
-        let is_open = one.about.ends_with("breaker: open");
-        (cells, if is_open { Style::default().fg(Color::Red) } else { Style::default() })
+        let is_down = one.about.ends_with("breaker: open") || role(one) == UNLINKED;
+        (cells, if is_down { Style::default().fg(Color::Red) } else { Style::default() })
     };
     Sheet { titles, rows: all.iter().map(row).collect() }
 }
@@ -471,7 +496,10 @@ mod tests {
                 "show info" => info.to_owned(),
                 "show stat" => STAT.replace("BIN", &bin.to_string()),
                 "show stores" => {
-                    "# store: main\nkeys: 7\nmemory_used_bytes: 2097152\nslow_commands_total: 3\n".to_owned()
+                    "# store: main\nkeys: 7\nmemory_used_bytes: 2097152\nslow_commands_total: 3\nreplica: 0\n\
+                     connected_replicas: 2\nreplica_behind_bytes: 3072\nreplication_offset_bytes: 4711\n\n\
+                     # store: copy\nreplica: 1\nmaster_link_up: 0\n\n# store: near\nreplica: 1\nmaster_link_up: 1\n"
+                        .to_owned()
                 }
                 "show engines" => "# engine: data, address: x, breaker: open\nlast_failure: refused it\n".to_owned(),
                 "show limits" => "# limit: per-ip, rate 5/1s, store: main\nallowed=8 denied=2\n".to_owned(),
@@ -515,7 +543,8 @@ mod tests {
         ];
         has(&screen(&view, 180, 12), &parts);
         view.press(Key::Char('2'));
-        has(&screen(&view, 180, 12), &["main", "2.0M", "slow"]);
+        let roles = ["master", "2 ", "3.0K", "4711", "copy", "no link", "near", "replica "];
+        has(&screen(&view, 180, 12), &[&["main", "2.0M", "slow"][..], &roles].concat());
         view.press(Key::Tab);
         has(&screen(&view, 180, 12), &["data", "refused it"]);
         view.press(Key::Char('4'));
