@@ -1,8 +1,7 @@
 //! How soon the kernel ends this process when memory runs out (`oom-score-adj`).
 //!
-//! The score of a process is a number between -1000 (never) and 1000. A server that is told to sets one for masters and
-//! another one for replicas, as it is or on top of the score that the process was started with; that one comes back when it
-//! is told to leave the score alone.
+//! The kernel's score of a process lies between -1000 (it is never ended) and 1000. Masters and replicas have a score each,
+//! absolute or relative to the score with which the process was started. `no` restores that score.
 
 use std::io;
 
@@ -22,10 +21,10 @@ pub(crate) struct OomTerms {
     pub(crate) of_replica: i32,
 }
 
-/// What is done with the score.
+/// The use of the values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OomMode {
-    /// It is left alone.
+    /// None: the score is the one of the start.
     #[default]
     Left,
     /// The values are added to that of the start.
@@ -69,10 +68,10 @@ pub(crate) struct OomScore(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The score before it was first set; [`None`] as long as it is left alone.
+    /// The score of the start; [`None`] as long as the program has not set another one.
     base: Option<i32>,
-    /// What was set last.
-    shown: Option<i32>,
+    /// The score that was set last.
+    set: Option<i32>,
 }
 
 impl OomScore {
@@ -80,21 +79,20 @@ impl OomScore {
     pub(crate) fn adjust(&self, terms: OomTerms, is_replica: bool) -> io::Result<()> {
         let mut state = self.0.lock();
         let value = if is_replica { terms.of_replica } else { terms.of_master };
-        let score = match (terms.mode, state.base) {
-            (OomMode::Left, None) => return Ok(()),
-            (OomMode::Left, Some(base)) => base,
-            (OomMode::Absolute, Some(_)) => value,
-            (OomMode::Relative, Some(base)) => base + value,
-            (mode, None) => {
-                let base = std::fs::read_to_string(FILE)?.trim().parse().map_err(io::Error::other)?;
-                state.base = Some(base);
-                if mode == OomMode::Relative { base + value } else { value }
-            }
+        let base = match state.base {
+            Some(base) => base,
+            None if terms.mode == OomMode::Left => return Ok(()),
+            None => *state.base.insert(std::fs::read_to_string(FILE)?.trim().parse().map_err(io::Error::other)?),
+        };
+        let score = match terms.mode {
+            OomMode::Left => base,
+            OomMode::Relative => base + value,
+            OomMode::Absolute => value,
         };
         let score = score.clamp(-1000, 1000);
-        if state.shown != Some(score) {
+        if state.set != Some(score) {
             std::fs::write(FILE, score.to_string())?;
-            state.shown = Some(score);
+            state.set = Some(score);
         }
         if terms.mode == OomMode::Left {
             *state = State::default();

@@ -333,7 +333,7 @@ const PROXIES: &[(&str, u16)] = &[
 /// A column of named figures: its title, its width, the figure's name, and whether it is a number of bytes.
 type Figure = (&'static str, u16, &'static str, bool);
 
-/// The column that says what a store is to others.
+/// The figure from which the role of a store is derived.
 const ROLE: &str = "replica";
 
 const STORES: ([(&str, u16); 16], [Figure; 15]) = columns([
@@ -380,7 +380,7 @@ const fn columns<const T: usize, const F: usize>(figures: [Figure; F]) -> ([(&'s
     (titles, figures)
 }
 
-/// Returns what a store is to others: nothing, if it has neither a master nor replicas.
+/// Returns the role of a store in replication; empty without a master and without replicas.
 fn role(store: &Named) -> &'static str {
     match (store.number(ROLE), store.number("master_link_up")) {
         (None, _) => "",

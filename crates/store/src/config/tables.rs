@@ -221,7 +221,7 @@ pub struct ProcessOptions {
     pub logfile: Vec<u8>,
     /// `debug`, `verbose`, `notice`, `warning`, `nothing`.
     pub loglevel: &'static str,
-    /// What is done with the score by which the kernel ends processes when memory runs out.
+    /// The use of these scores, by which the kernel chooses the process to end when memory runs out.
     pub(crate) oom_mode: OomMode,
     /// Scores of masters, replicas and children between blanks.
     pub oom_values: Vec<u8>,
@@ -317,7 +317,7 @@ impl Default for TlsOptions {
 }
 
 impl ProcessOptions {
-    /// Returns what is done with the score of the process.
+    /// Returns the parameters of the score of the process.
     pub(crate) fn oom_terms(&self) -> OomTerms {
         // Only numbers are accepted.
         let text = String::from_utf8_lossy(&self.oom_values);

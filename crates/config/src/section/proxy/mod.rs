@@ -452,7 +452,7 @@ impl Settings {
         self.given.clear();
         self.own_stats = false;
         if kind == Some(ProxyKind::Frontend) {
-            // It stands in for `timeout tarpit` where it is given.
+            // A frontend does not inherit it, so it does not replace a missing `timeout tarpit` there.
             self.proxy.timeouts.connect = None;
         }
         self.inherited = self.proxy.timeouts.clone();
