@@ -75,12 +75,11 @@ impl Origin<'_> {
     fn socket(&self, address: SocketAddr) -> io::Result<socket2::Socket> {
         let domain = Domain::for_address(address);
         let protocol = self.options.multipath.then_some(Protocol::MPTCP);
-        let make = || socket2::Socket::new(domain, Type::STREAM, protocol);
+        let make = || socket2::Socket::new(domain, Type::STREAM.nonblocking(), protocol);
         let socket = match self.namespace {
             Some(namespace) => namespace.within(make)?,
             None => make()?,
         };
-        socket.set_nonblocking(true)?;
         self.options.apply(&socket)?;
         Ok(socket)
     }

@@ -81,21 +81,22 @@ pub(super) struct Paces<'a> {
 }
 
 impl Paces<'_> {
-    fn all(&self) -> SmallVec<[&Pace; 4]> {
-        let mut all = SmallVec::from_slice(&[&self.process.connection_pace, &self.process.session_pace]);
-        all.extend(self.frontend.as_deref());
-        all.extend(self.tls.then_some(&self.process.tls_pace));
-        all
+    fn limited(&self) -> impl Iterator<Item = &Pace> {
+        let frontend = self.frontend.as_deref();
+        let tls = self.tls.then_some(&self.process.tls_pace);
+        let all = [Some(&self.process.connection_pace), Some(&self.process.session_pace), frontend, tls];
+        all.into_iter().flatten().filter(|pace| pace.limit() > 0)
     }
 
     /// Counts a session, or returns the time to wait.
     pub(super) fn take(&self) -> Result<(), Duration> {
-        Pace::take_all(&self.all(), Instant::now())
+        let limited: SmallVec<[&Pace; 4]> = self.limited().collect();
+        if limited.is_empty() { Ok(()) } else { Pace::take_all(&limited, Instant::now()) }
     }
 
     /// Takes back a session that did not begin.
     pub(super) fn give(&self) {
-        self.all().iter().for_each(|pace| pace.give());
+        self.limited().for_each(Pace::give);
     }
 }
 
