@@ -124,8 +124,9 @@ unsafe fn set_status(lua: *mut lua_State) -> c_int {
     // SAFETY: the reason is copied after the last call that may raise.
     unsafe {
         let code = ffi::luaL_checkinteger(lua, 2);
-        if !(100..=999).contains(&code) {
-            raise(lua, c"set_status: invalid status code (100..999)");
+        if !(100..=599).contains(&code) {
+            ffi::lua_pushboolean(lua, 0);
+            return 1;
         }
         let reason = if ffi::lua_type(lua, 3) > ffi::LUA_TNIL { Some(check_bytes(lua, 3)) } else { None };
         if reason.is_some_and(|reason| !is_field_value(reason)) {
@@ -137,7 +138,8 @@ unsafe fn set_status(lua: *mut lua_State) -> c_int {
         }
         io.status = code as u16;
         io.reason = reason.map(<[u8]>::to_vec);
-        0
+        ffi::lua_pushboolean(lua, 1);
+        1
     }
 }
 

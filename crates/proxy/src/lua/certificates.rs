@@ -55,7 +55,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 unsafe fn set(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; the change is made of bytes on the stack after the last call that may raise.
     unsafe {
-        if ffi::lua_type(lua, -1) != ffi::LUA_TTABLE {
+        if ffi::lua_type(lua, 1) != ffi::LUA_TTABLE {
             raise(lua, c"'CertCache.set' needs a table as argument");
         }
         let runs = host(lua).phase == Phase::Run;

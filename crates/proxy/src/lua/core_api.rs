@@ -130,7 +130,7 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
         let name = String::from_utf8_lossy(name).into_owned();
         for hook in hooks.into_iter().flatten() {
             let kind = RegisteredAs::Action(hook);
-            register(host(lua), Registration { kind, name: name.clone(), reference, args: args as usize });
+            register(host(lua), Registration { args: args as usize, ..Registration::new(kind, &name, reference) });
         }
         0
     }
@@ -181,22 +181,33 @@ unsafe fn register_converters(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `core.register_cli(words, function)`.
+/// The maximum number of words of a command.
+const CLI_WORDS: i64 = 5;
+
+/// `core.register_cli(words, usage, function)`.
 unsafe fn register_cli(lua: *mut lua_State) -> c_int {
     // SAFETY: as `register_function`; the words are gathered in the host.
     unsafe {
-        if ffi::lua_gettop(lua) != 2 {
-            raise(lua, c"'register_cli' needs 2 arguments");
+        if ffi::lua_gettop(lua) != 3 {
+            raise(lua, c"'register_cli' needs 3 arguments");
         }
         if host(lua).phase != Phase::Body {
             raise(lua, c"register_cli: not available outside of body context");
         }
-        ffi::luaL_checktype(lua, 1, ffi::LUA_TTABLE);
-        ffi::luaL_checktype(lua, 2, ffi::LUA_TFUNCTION);
+        if ffi::lua_type(lua, 1) != ffi::LUA_TTABLE {
+            ffi::luaL_argerror(lua, 1, c"1st argument must be a table".as_ptr());
+        }
+        check_bytes(lua, 2);
+        ffi::luaL_checktype(lua, 3, ffi::LUA_TFUNCTION);
         host(lua).text.clear();
         let count = ffi::lua_rawlen(lua, 1) as i64;
+        if count > CLI_WORDS {
+            ffi::luaL_argerror(lua, 1, c"1st argument must be a table with a maximum of 5 entries".as_ptr());
+        }
         for index in 1..=count {
-            ffi::lua_rawgeti(lua, 1, index);
+            if ffi::lua_rawgeti(lua, 1, index) != ffi::LUA_TSTRING {
+                ffi::luaL_argerror(lua, 1, c"1st argument must be a table filled with strings".as_ptr());
+            }
             let word = check_bytes(lua, -1);
             if word.is_empty() || word.iter().any(|byte| !byte.is_ascii_graphic()) {
                 raise(lua, c"register_cli: a word without blanks is expected");
@@ -206,16 +217,17 @@ unsafe fn register_cli(lua: *mut lua_State) -> c_int {
                 text.push(b' ');
             }
             text.extend_from_slice(word);
-            ffi::lua_settop(lua, 2);
+            ffi::lua_settop(lua, 3);
         }
         if count == 0 {
             raise(lua, c"register_cli: the command has no words");
         }
         push_bytes(lua, &host(lua).text);
-        ffi::lua_pushvalue(lua, 2);
+        ffi::lua_pushvalue(lua, 3);
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
-        let name = String::from_utf8_lossy(check_bytes(lua, 3)).into_owned();
-        register(host(lua), Registration { kind: RegisteredAs::Cli, name, reference, args: 0 });
+        let text = |index| String::from_utf8_lossy(check_bytes(lua, index));
+        let new = Registration::new(RegisteredAs::Cli, &text(4), reference);
+        register(host(lua), Registration { usage: text(2).into_owned(), ..new });
         0
     }
 }
@@ -242,7 +254,7 @@ unsafe fn register_service(lua: *mut lua_State) -> c_int {
         ffi::luaL_checktype(lua, 3, ffi::LUA_TFUNCTION);
         ffi::lua_pushvalue(lua, 3);
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
-        register(host(lua), Registration { kind, name: name.to_owned(), reference, args: 0 });
+        register(host(lua), Registration::new(kind, name, reference));
         0
     }
 }
@@ -261,7 +273,7 @@ unsafe fn register_function(lua: *mut lua_State, kind: RegisteredAs, count: &CSt
         ffi::luaL_checktype(lua, 2, ffi::LUA_TFUNCTION);
         ffi::lua_pushvalue(lua, 2);
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
-        register(host(lua), Registration { kind, name: name.to_owned(), reference, args: 0 });
+        register(host(lua), Registration::new(kind, name, reference));
         0
     }
 }
@@ -314,10 +326,15 @@ unsafe fn register_task(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Waits for an operation that has no result.
+/// Waits for an operation that has no result. Before traffic nothing waits, as in HAProxy.
 unsafe fn pause(lua: *mut lua_State, operation: Operation) -> c_int {
     // SAFETY: the operation is owned by the host before anything can raise.
-    unsafe { wait_for(lua, operation, 0, continuation!(paused)) }
+    unsafe {
+        match host(lua).phase {
+            Phase::Body | Phase::Init => 0,
+            Phase::Run => wait_for(lua, operation, 0, continuation!(paused)),
+        }
+    }
 }
 
 unsafe fn paused(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {

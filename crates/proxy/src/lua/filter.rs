@@ -89,7 +89,7 @@ pub(super) unsafe fn register_filter(lua: *mut lua_State) -> c_int {
             ffi::lua_rawseti(lua, -2, i64::from(index) - 1);
         }
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
-        register(host(lua), Registration { kind: RegisteredAs::Filter, name: name.to_owned(), reference, args: 0 });
+        register(host(lua), Registration::new(RegisteredAs::Filter, name, reference));
         0
     }
 }

@@ -58,7 +58,17 @@ pub(super) struct Registration {
     pub(super) kind: RegisteredAs,
     pub(super) name: String,
     pub(super) reference: c_int,
+    /// The number of arguments of an action.
     pub(super) args: usize,
+    /// A command's line in the help.
+    pub(super) usage: String,
+}
+
+impl Registration {
+    /// Returns that of a function without arguments.
+    pub(super) fn new(kind: RegisteredAs, name: &str, reference: c_int) -> Registration {
+        Registration { kind, name: name.to_owned(), reference, args: 0, usage: String::new() }
+    }
 }
 
 /// A function of `core.register_task` and its arguments, pinned in the registry as one table.
@@ -279,7 +289,7 @@ pub(super) unsafe fn wait_for(
 ) -> c_int {
     // SAFETY: the operation is dropped, or owned by the host, before anything can raise.
     unsafe {
-        if host(lua).current.no_wait || !can_wait(lua) {
+        if host(lua).phase != Phase::Run || host(lua).current.no_wait || !can_wait(lua) {
             drop(operation);
             raise(lua, c"cannot wait here");
         }

@@ -5,21 +5,19 @@
 
 use std::ffi::{CStr, c_int};
 
-use regex::bytes::{Regex, RegexBuilder};
+use sluicegate_config::model::TargetPart;
+use sluicegate_pattern::Regex;
 use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
 use sluicegate_script::{argument, check_bytes, function, push_bytes, raise};
 use sluicegate_wire::http::{EntryId, Message, status};
 use smallvec::SmallVec;
 
 use super::filter::check_head;
-use super::host::{Host, host, raise_text, set_functions};
+use super::host::{Host, host, set_functions};
 use super::txn::{Object, is_message, message_context, object_context};
 use crate::http_client::{is_field_name, is_field_value};
-use crate::sample;
+use crate::rule::{replace_elements, set_target};
 use crate::stream::StreamContext;
-
-/// The maximum compiled size in bytes of a pattern of `rep_header`.
-const REGEX_SIZE_MAX: usize = 1 << 20;
 
 /// Sets the methods in the table on top.
 pub(super) unsafe fn set_methods(lua: *mut lua_State) {
@@ -63,11 +61,6 @@ pub(super) unsafe fn set_message_methods(lua: *mut lua_State) {
     ];
     // SAFETY: called inside a protected call.
     unsafe { set_functions(lua, &METHODS) };
-}
-
-/// Returns whether a text can be a part of a request line: it contains no blanks and no control characters.
-fn is_target(text: &[u8]) -> bool {
-    !text.is_empty() && text.iter().all(|byte| *byte > 0x20 && *byte != 0x7f)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -212,149 +205,70 @@ unsafe fn del_header(lua: *mut lua_State, side: Side) -> c_int {
 /// `rep_header` (whole lines) and `rep_value` (elements between commas): a value that matches is replaced by the
 /// template, whose `\1` … `\9` are the groups and `\0` the match.
 unsafe fn replace(lua: *mut lua_State, side: Side, elements: bool) -> c_int {
-    // SAFETY: the failure's text is the only owned value when Lua is called.
+    // SAFETY: what is owned is dropped before Lua is called.
     unsafe {
         let name = check_bytes(lua, 2);
         let pattern = check_bytes(lua, 3);
         let template = check_bytes(lua, 4);
         let Some(message) = message(lua, side) else { return 0 };
-        match replace_values(message, name, pattern, template, elements) {
-            Ok(()) => 0,
-            Err(error) => raise_text(lua, error),
-        }
-    }
-}
-
-fn replace_values(
-    message: &mut Message,
-    name: &[u8],
-    pattern: &[u8],
-    template: &[u8],
-    elements: bool,
-) -> Result<(), String> {
-    let pattern = std::str::from_utf8(pattern).map_err(|_| "the pattern is not UTF-8".to_owned())?;
-    let regex = RegexBuilder::new(pattern)
-        .unicode(false)
-        .size_limit(REGEX_SIZE_MAX)
-        .build()
-        .map_err(|error| format!("invalid pattern: {error}"))?;
-    let changed: Vec<(EntryId, Vec<u8>)> = message
-        .fields_named(name)
-        .filter_map(|(id, value)| {
-            let new =
-                if elements { replace_elements(&regex, value, template) } else { expand(&regex, value, template) };
-            new.map(|new| (id, new))
-        })
-        .collect();
-    if changed.iter().any(|(_, value)| !is_field_value(value)) {
-        return Err("invalid header value".to_owned());
-    }
-    for (id, value) in changed {
-        message.set_value(id, &value);
-    }
-    Ok(())
-}
-
-fn replace_elements(regex: &Regex, value: &[u8], template: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(value.len());
-    let mut changed = false;
-    for (index, element) in value.split(|byte| *byte == b',').enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        let trimmed = element.trim_ascii();
-        match expand(regex, trimmed, template) {
-            Some(new) => {
-                // The blanks around it go with it, as in HAProxy.
-                out.extend_from_slice(&new);
-                changed = true;
+        match Regex::new(pattern, false).map(|regex| replace_values(message, name, &regex, template, elements)) {
+            Ok(true) => 0,
+            Ok(false) => raise(lua, c"invalid header value"),
+            Err(error) => {
+                drop(error);
+                ffi::luaL_argerror(lua, 3, c"invalid regex".as_ptr())
             }
-            None => out.extend_from_slice(element),
         }
     }
-    changed.then_some(out)
 }
 
-/// Returns the template with its groups, if the pattern matches.
-fn expand(regex: &Regex, value: &[u8], template: &[u8]) -> Option<Vec<u8>> {
-    let captures = regex.captures(value)?;
-    let mut out = Vec::with_capacity(template.len());
-    let mut bytes = template.iter();
-    while let Some(byte) = bytes.next() {
-        match (byte, bytes.as_slice().first()) {
-            (b'\\', Some(digit)) if digit.is_ascii_digit() => {
-                bytes.next();
-                if let Some(group) = captures.get(usize::from(digit - b'0')) {
-                    out.extend_from_slice(group.as_bytes());
-                }
-            }
-            (b'\\', Some(next)) => {
-                bytes.next();
-                out.push(*next);
-            }
-            _ => out.push(*byte),
-        }
+/// Replaces the matching values of a field; changes nothing and returns `false` if one would not be the value of a field.
+fn replace_values(message: &mut Message, name: &[u8], regex: &Regex, template: &[u8], elements: bool) -> bool {
+    let new = |value: &[u8]| {
+        let mut new = Vec::new();
+        let changed = match elements {
+            true => replace_elements(value, regex, template, &mut new),
+            false => regex.expand(value, template, &mut new),
+        };
+        changed.unwrap_or_default().then_some(new)
+    };
+    let values = message.fields_named(name);
+    let changed: Vec<(EntryId, Vec<u8>)> = values.filter_map(|(id, value)| Some((id, new(value)?))).collect();
+    let valid = changed.iter().all(|(_, value)| is_field_value(value));
+    for (id, value) in changed.iter().filter(|_| valid) {
+        message.set_value(*id, value);
     }
-    Some(out)
+    valid
 }
 
-/// The part of the request line that a method replaces.
-#[derive(Clone, Copy)]
-enum Part {
-    Method,
-    Path,
-    Query,
-    Uri,
-}
-
-unsafe fn set_part(lua: *mut lua_State, part: Part) -> c_int {
-    // SAFETY: arguments stay on the stack; the new target is dropped before Lua is called.
+/// Changes the request line; returns whether the new part may stand in it.
+unsafe fn change_line(lua: *mut lua_State, change: impl FnOnce(&mut Message, &[u8]) -> bool) -> c_int {
+    // SAFETY: arguments stay on the stack, and nothing is owned when Lua is called.
     unsafe {
         let text = check_bytes(lua, 2);
-        let Some(message) = message(lua, Side::Request) else {
-            ffi::lua_pushnil(lua);
-            return 1;
-        };
-        let set = replace_part(message, part, text);
-        ffi::lua_pushboolean(lua, c_int::from(set));
+        match message(lua, Side::Request) {
+            Some(message) => ffi::lua_pushboolean(lua, c_int::from(change(message, text))),
+            None => ffi::lua_pushnil(lua),
+        }
         1
     }
 }
 
-fn replace_part(message: &mut Message, part: Part, text: &[u8]) -> bool {
-    let empty_query = matches!(part, Part::Query) && text.is_empty();
-    if !is_target(text) && !empty_query {
-        return false;
-    }
-    match part {
-        Part::Method if !is_field_name(text) => return false,
-        Part::Method => message.set_method(text),
-        Part::Uri => message.replace_target(text),
-        Part::Path | Part::Query => {
-            let target = message.target();
-            let Some(path) = sample::path(target) else { return false };
-            // Where the path stands in its target: `path` is a part of it.
-            let start = path.as_ptr() as usize - target.as_ptr() as usize;
-            let end = start + path.len();
-            let mut new = Vec::with_capacity(target.len() + text.len() + 1);
-            match part {
-                Part::Path => {
-                    new.extend_from_slice(&target[..start]);
-                    new.extend_from_slice(text);
-                    new.extend_from_slice(&target[end..]);
-                }
-                _ => {
-                    new.extend_from_slice(&target[..end]);
-                    if !empty_query {
-                        new.push(b'?');
-                        new.extend_from_slice(text);
-                    }
-                }
-            }
-            message.set_target(&new);
+unsafe fn set_part(lua: *mut lua_State, part: TargetPart) -> c_int {
+    // SAFETY: as `change_line`.
+    unsafe { change_line(lua, |message, text| set_target(message, part, text, usize::MAX)) }
+}
+
+unsafe fn set_method(lua: *mut lua_State) -> c_int {
+    let set = |message: &mut Message, method: &[u8]| {
+        let valid = is_field_name(method);
+        if valid {
+            message.set_method(method);
         }
-    }
-    true
+        valid
+    };
+    // SAFETY: as `change_line`.
+    unsafe { change_line(lua, set) }
 }
 
 unsafe fn res_set_status(lua: *mut lua_State) -> c_int {
@@ -406,52 +320,37 @@ methods! {
     res_rep_header => |lua| replace(lua, Side::Response, false);
     req_rep_value => |lua| replace(lua, Side::Request, true);
     res_rep_value => |lua| replace(lua, Side::Response, true);
-    req_set_method => |lua| set_part(lua, Part::Method);
-    req_set_path => |lua| set_part(lua, Part::Path);
-    req_set_query => |lua| set_part(lua, Part::Query);
-    req_set_uri => |lua| set_part(lua, Part::Uri);
+    req_set_method => |lua| set_method(lua);
+    req_set_path => |lua| set_part(lua, TargetPart::Path);
+    req_set_query => |lua| set_part(lua, TargetPart::Query);
+    req_set_uri => |lua| set_part(lua, TargetPart::Whole);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicegate_wire::http::Version;
-
-    #[test]
-    fn parts_of_the_request_line_are_replaced() {
-        let check = |target: &str, part: Part, text: &str, expected: Option<&str>| {
-            let mut message = Message::new();
-            message.set_request(b"GET", target.as_bytes(), Version::Http11);
-            let set = replace_part(&mut message, part, text.as_bytes());
-            assert_eq!(set.then(|| message.target()), expected.map(str::as_bytes), "{target} {text}");
-        };
-        check("/a?b=c", Part::Path, "/x", Some("/x?b=c"));
-        check("/a?b=c", Part::Query, "d=e", Some("/a?d=e"));
-        check("/a?b=c", Part::Query, "", Some("/a"));
-        check("/a", Part::Query, "d", Some("/a?d"));
-        check("http://h/a?b", Part::Path, "/x", Some("http://h/x?b"));
-        check("/a", Part::Uri, "/y?z", Some("/y?z"));
-        check("/a", Part::Path, "/x y", None);
-        check("/a", Part::Uri, "/x\r\nEvil: 1", None);
-        check("*", Part::Path, "/x", None);
-    }
 
     #[test]
     fn values_are_replaced_by_the_template() {
         let check = |value: &str, pattern: &str, template: &str, elements: bool, expected: &str| {
             let mut message = Message::new();
             message.add(b"X-A", value.as_bytes());
-            let result = replace_values(&mut message, b"x-a", pattern.as_bytes(), template.as_bytes(), elements);
-            assert_eq!(result, Ok(()));
+            let regex = Regex::new(pattern.as_bytes(), false).expect(pattern);
+            assert!(replace_values(&mut message, b"x-a", &regex, template.as_bytes(), elements));
             assert_eq!(message.first(b"x-a"), Some(expected.as_bytes()), "{value} {pattern}");
         };
         check("abc", "^a(b)", "x\\1y", false, "xby");
         check("abc", "nothing", "x", false, "abc");
         check("a, b,c", "^b$", "[\\0]", true, "a,[b],c");
         check("abc", "a", "\\\\", false, "\\");
-        let mut message = Message::new();
-        assert!(replace_values(&mut message, b"x", b"(", b"", false).is_err());
-        message.add(b"x", b"v");
-        assert!(replace_values(&mut message, b"x", b"v", b"a\r\nb", false).is_err());
+        // As rules do: expressions of PCRE, and bytes in hexadecimal.
+        check("abab", "^(ab)\\1$", "\\x61", false, "a");
+        for template in ["a\r\nb", "a\\x0d\\x0ab"] {
+            let mut message = Message::new();
+            message.add(b"x", b"v");
+            let regex = Regex::new(b"v", false).expect("an expression");
+            assert!(!replace_values(&mut message, b"x", &regex, template.as_bytes(), false));
+            assert_eq!(message.first(b"x"), Some(&b"v"[..]));
+        }
     }
 }

@@ -41,17 +41,25 @@ const MAPS_MAX: usize = 1024;
 const PAGE: usize = 64;
 
 /// The match methods, by their names in `Map`.
-const METHODS: [(&CStr, Method); 9] = [
-    (c"int", Method::Int),
-    (c"ip", Method::Ip),
-    (c"str", Method::Str),
-    (c"beg", Method::Beg),
-    (c"sub", Method::Sub),
-    (c"dir", Method::Dir),
-    (c"dom", Method::Dom),
-    (c"end", Method::End),
-    (c"reg", Method::Reg),
+const METHODS: [(&CStr, Option<Method>); 14] = [
+    (c"found", None),
+    (c"bool", None),
+    (c"int", Some(Method::Int)),
+    (c"ip", Some(Method::Ip)),
+    (c"bin", None),
+    (c"len", None),
+    (c"str", Some(Method::Str)),
+    (c"beg", Some(Method::Beg)),
+    (c"sub", Some(Method::Sub)),
+    (c"dir", Some(Method::Dir)),
+    (c"dom", Some(Method::Dom)),
+    (c"end", Some(Method::End)),
+    (c"reg", Some(Method::Reg)),
+    (c"regm", None),
 ];
+
+/// The number of the method `str`, the default.
+const STR: i64 = 6;
 
 /// Creates both classes and their functions; the table `core` is a global.
 pub(super) unsafe fn open(lua: *mut lua_State) {
@@ -68,7 +76,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         ffi::lua_settop(lua, -2);
 
         class(lua, c"Map", &key::MAP, &[(c"lookup", function!(lookup)), (c"slookup", function!(slookup))]);
-        ffi::lua_createtable(lua, 0, 20);
+        ffi::lua_createtable(lua, 0, 2 * METHODS.len() as c_int + 1);
         for (number, (name, _)) in METHODS.iter().enumerate() {
             for underscore in [c"", c"_"] {
                 ffi::lua_pushstring(lua, underscore.as_ptr());
@@ -130,9 +138,11 @@ unsafe fn new_map(lua: *mut lua_State) -> c_int {
             raise(lua, c"'new' needs at least 1 argument.");
         }
         let name = check_bytes(lua, 1);
-        let number = if top == 2 { ffi::luaL_checkinteger(lua, 2) } else { 2 };
-        let Some((_, method)) = usize::try_from(number).ok().and_then(|number| METHODS.get(number)) else {
-            raise(lua, c"'new' needs a valid match method.")
+        let number = if top == 2 { ffi::luaL_checkinteger(lua, 2) } else { STR };
+        let method = match usize::try_from(number).ok().and_then(|number| METHODS.get(number)) {
+            Some((_, Some(method))) => *method,
+            Some((_, None)) => raise(lua, c"'new' doesn't support this match mode."),
+            None => raise(lua, c"'new' needs a valid match method."),
         };
         let Ok(name) = std::str::from_utf8(name) else { raise(lua, c"'new': the file's name is not UTF-8.") };
         if host(lua).phase == Phase::Run {
@@ -141,7 +151,7 @@ unsafe fn new_map(lua: *mut lua_State) -> c_int {
         let slot = ffi::lua_newuserdatauv(lua, size_of::<u32>(), 0) as *mut u32;
         ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::MAP).cast());
         ffi::lua_setmetatable(lua, -2);
-        match add_map(lua, name, *method) {
+        match add_map(lua, name, method) {
             Ok(index) => *slot = index,
             // The text itself moves into the call: the raised error leaves behind no value that owns memory.
             Err(mut message) => {

@@ -9,6 +9,14 @@ local concat, insert, pack, unpack = table.concat, table.insert, table.pack, tab
 local string_pack, string_unpack = string.pack, string.unpack
 local tointeger, math_type = math.tointeger, math.type
 
+-- The first argument of a method as a text; an error for what is none.
+local function text_of(value, method)
+    local kind = type(value)
+    if kind == "string" or kind == "number" then return tostring(value) end
+    if value == nil then kind = "no value" end
+    error("bad argument #1 to '" .. method .. "' (string expected, got " .. kind .. ")", 3)
+end
+
 -- Proxies and servers. The object of a proxy names its place in the configuration (field 1), that of a server also the
 -- server's place and its life; what they tell is read from the running process at each call. A server that was deleted
 -- tells nil.
@@ -50,19 +58,25 @@ end
 
 -- What takes no argument and tells something.
 for method, what in pairs({
-    get_name = "name", get_puid = "puid", get_rid = "rid", get_addr = "addr", get_cur_sess = "cur_sess",
+    get_name = "name", get_puid = "puid", get_addr = "addr", get_cur_sess = "cur_sess",
     get_pend_conn = "pend_conn", get_maxconn = "maxconn", get_weight = "weight", is_draining = "draining",
     is_backup = "backup", is_dynamic = "dynamic",
 }) do
     Server[method] = function(self) return native.server(self, what) end
+end
+function Server:get_rid()
+    local life = native.server(self, "rid")
+    return life and tostring(life)
 end
 function Server:get_stats() return native.server_stats(self) end
 function Server:get_proxy()
     if native.server(self, "name") then return core.proxies[native.proxy(self[1], "name")] end
 end
 function Server:set_maxconn(value) return native.set_server(self, "maxconn", tostring(value)) end
-function Server:set_weight(value) return native.set_server(self, "weight", tostring(value)) end
-function Server:set_addr(address, port) return native.set_server(self, "addr", address, port and tostring(port)) end
+function Server:set_weight(value) return native.set_server(self, "weight", text_of(value, "set_weight")) end
+function Server:set_addr(address, port)
+    return native.set_server(self, "addr", text_of(address, "set_addr"), port and tostring(port))
+end
 -- What takes no argument and gives nothing.
 for name, what in pairs({
     set_drain = "drain", set_maint = "maint", set_ready = "ready", check_enable = "check_enable",
@@ -587,9 +601,11 @@ function core.get_patref(name)
     return setmetatable({ [FILE] = name }, PATREF)
 end
 
+-- A script may keep these tables before there is anything in them.
+core.proxies, core.backends, core.frontends = {}, {}, {}
+
 -- Called once, when the configuration runs: `list` is an array of proxies.
 local function publish(list)
-    core.proxies, core.backends, core.frontends = {}, {}, {}
     for _, proxy in ipairs(list) do
         proxy.servers = list_of(proxy[1])
         for _, listener in pairs(proxy.listeners) do setmetatable(listener, Listener) end
@@ -607,7 +623,7 @@ local Concat = {}
 Concat.__index = Concat
 
 function Concat:add(text)
-    self[#self + 1] = text
+    self[#self + 1] = text_of(text, "add")
 end
 
 function Concat:dump()

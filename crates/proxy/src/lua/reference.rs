@@ -331,9 +331,10 @@ Every fetch and converter of the [configuration reference](configuration.md) is 
 fetches and converters in rules (`tcp-request content`, `http-request`, `http-response`, `tcp-response content`,
 `use_backend`); in `http-after-response` they may wait for at most 5 s. Elsewhere (`tcp-request connection`, log lines) a
 call that would wait raises `cannot wait here`: the script's error is logged, the sample is missing, and the request goes
-on. A log line may only read the stream: a call that would change it raises `the stream cannot be changed here`. While
-another thread runs in the shared state, a log line waits for it for at most 20 ms; after that the sample is missing, and a
-message (at most one a second) reports it. Scripts of `lua-load-per-thread` do not share their state.
+on. Before traffic nothing waits: while a file is loaded and in functions of `core.register_init` pauses end at once, and
+other calls that would wait raise the same error. A log line may only read the stream: a call that would change it raises
+`the stream cannot be changed here`. While another thread runs in the shared state, a log line waits for it for at most
+20 ms; after that the sample is missing, and a message (at most one a second) reports it. Scripts of `lua-load-per-thread` do not share their state.
 
 **Run time.** A script is preempted after 1 to 2 ms, between two instructions or within the functions of the libraries:
 searches (`find`, `match`, `gmatch`, `gsub`), `sort` and other functions that run long or call functions of the script

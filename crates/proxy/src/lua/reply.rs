@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use sluicegate_script::ffi::{self, lua_State};
-use sluicegate_script::{raise, to_bytes};
+use sluicegate_script::{function, push_bytes, raise, to_bytes};
 use sluicegate_wire::http::{Message, Version, status};
 
 use super::host::{host, key};
@@ -12,17 +12,22 @@ use crate::local_reply::{LocalReply, ReplyPage, ReplySource};
 
 /// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may also write it by hand.
 const CLASS: &str = r#"
+local reason_of = ...
 local Reply = {}
 Reply.__index = Reply
 
 function Reply:set_status(status, reason)
-    if math.type(status) ~= "integer" or status < 100 or status > 999 then
-        error("invalid status code (100..999)", 2)
-    end
-    self.status, self.reason = status, reason
+    local code = math.tointeger(status)
+    if not code then error("bad argument #1 to 'set_status' (number expected, got " .. type(status) .. ")", 2) end
+    if code < 100 or code > 599 then return false end
+    self.status, self.reason = code, reason or reason_of(code)
+    return true
 end
 
 function Reply:add_header(name, value)
+    if name == nil or value == nil then
+        error("bad argument #" .. (name == nil and 1 or 2) .. " to 'add_header' (string expected, got no value)", 2)
+    end
     name = string.lower(name)
     local values = self.headers[name]
     if values == nil then
@@ -42,13 +47,16 @@ function Reply:set_body(body)
     self.body = body
 end
 
-return Reply, function(_, given)
-    given = given or {}
-    local reply = setmetatable({ status = 200, headers = {}, body = given.body }, Reply)
-    if given.status ~= nil then
-        reply:set_status(given.status, given.reason)
-    end
-    for name, values in pairs(given.headers or {}) do
+return Reply, function(txn, given)
+    -- Only transactions of HTTP have it.
+    if not txn.http then error("txn object is not an HTTP transaction.", 2) end
+    if type(given) ~= "table" then given = {} end
+    local reply = setmetatable({ headers = {}, body = given.body }, Reply)
+    -- A status that is no number is passed over, with its reason.
+    local number = given.status == nil or type(given.status) == "number"
+    reply:set_status(200, number and given.reason or nil)
+    if given.status ~= nil and number then reply:set_status(given.status, given.reason) end
+    for name, values in pairs(type(given.headers) == "table" and given.headers or {}) do
         if type(values) == "table" then
             local from = values[0] ~= nil and 0 or 1
             for index = from, #values do
@@ -70,9 +78,20 @@ pub(super) unsafe fn push_constructor(lua: *mut lua_State) {
         if status != ffi::LUA_OK {
             ffi::lua_error(lua);
         }
-        ffi::lua_call(lua, 0, 2);
+        ffi::lua_pushcclosure(lua, function!(reason_of), 0);
+        ffi::lua_call(lua, 1, 2);
         ffi::lua_insert(lua, -2);
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REPLY).cast());
+    }
+}
+
+/// The usual reason of a status.
+unsafe fn reason_of(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let code = u16::try_from(ffi::luaL_checkinteger(lua, 1)).unwrap_or_default();
+        push_bytes(lua, status::reason(code).as_bytes());
+        1
     }
 }
 

@@ -140,6 +140,8 @@ impl StateCell {
 /// A registered function in each of its states.
 pub(super) struct Registered {
     pub(super) args: usize,
+    /// A command's line in the help.
+    usage: String,
     /// The references, by state id; `LUA_NOREF` for states that did not register it.
     pub(super) references: Box<[c_int]>,
 }
@@ -294,7 +296,7 @@ impl LuaStates {
                 })
             });
             let name = words.split(' ').map(str::to_owned).collect();
-            let command = Dynamic { name, usage: String::new(), level: StatsLevel::User, handler };
+            let command = Dynamic { name, usage: registered.usage.clone(), level: StatsLevel::User, handler };
             if let Err(refused) = running.commands.add(command, is_built_in) {
                 (self.shared.sink)(4, &format!("Lua: the command '{words}' is not added: {refused:?}."));
             }
@@ -574,6 +576,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
                 };
                 let entry = table.entry(registration.name.into_boxed_str()).or_insert_with(|| Registered {
                     args: registration.args,
+                    usage: registration.usage,
                     references: vec![ffi::LUA_NOREF; count].into(),
                 });
                 entry.args = registration.args;

@@ -165,7 +165,8 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
             Some(b"f") => 0,
             Some(b"c") => 2,
             Some(b"sc") => 3,
-            Some(b"http") => 4,
+            Some(b"http") if is_http(lua) => 4,
+            Some(b"http") => return 0,
             Some(b"req") => 5,
             Some(b"res") => 6,
             Some(b"http_req") if is_filtering_http(lua) => 7,
@@ -183,6 +184,12 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
         ffi::lua_setmetatable(lua, -2);
         1
     }
+}
+
+/// Returns whether the stream of a burst is one of HTTP; true without a stream.
+unsafe fn is_http(lua: *mut lua_State) -> bool {
+    // SAFETY: the context is lent to the burst.
+    unsafe { host(lua).current.readable.as_ref().is_none_or(StreamContext::is_http) }
 }
 
 /// Returns whether a function of a filter of HTTP is running.
@@ -494,10 +501,8 @@ unsafe fn to_sample(lua: *mut lua_State, index: c_int) -> Option<Sample> {
     unsafe {
         match ffi::lua_type(lua, index) {
             ffi::LUA_TBOOLEAN => Some(Sample::Bool(ffi::lua_toboolean(lua, index) != 0)),
-            ffi::LUA_TNUMBER if ffi::lua_isinteger(lua, index) != 0 => {
-                Some(Sample::Int(ffi::lua_tointeger(lua, index)))
-            }
-            ffi::LUA_TNUMBER => Some(Sample::Int(ffi::lua_tonumber(lua, index) as i64)),
+            // As in HAProxy, a number that is no integer is 0.
+            ffi::LUA_TNUMBER => Some(Sample::Int(ffi::lua_tointeger(lua, index))),
             ffi::LUA_TSTRING => to_bytes(lua, index).map(|bytes| Sample::Str(bytes.to_vec())),
             _ => None,
         }
@@ -550,6 +555,13 @@ unsafe fn give(lua: *mut lua_State, object: Object, called: Called) -> c_int {
         match called {
             Called::Sample(Some(sample)) => push_object_sample(lua, object, sample),
             Called::Sample(None) => push_nothing(lua, object),
+            Called::Changed(effect, sample) => {
+                // The object at 1 was checked, and what is lent cannot change while a converter runs.
+                if let Some(cx) = host(lua).current.stream.as_mut() {
+                    effect.apply(cx);
+                }
+                push_object_sample(lua, object, sample);
+            }
             Called::Failed(message) => raise_text(lua, message),
             Called::Pending(reply) => {
                 let string = lua_KContext::from(object == Object::StringConverters);
@@ -592,9 +604,6 @@ pub(super) unsafe fn set_var(lua: *mut lua_State) -> c_int {
     // SAFETY: owned values are dropped before Lua is called.
     unsafe {
         check_count(lua, c"'set_var' needs between 3 and 4 arguments", 3, 4);
-        if ffi::lua_type(lua, 3) > ffi::LUA_TSTRING || ffi::lua_type(lua, 3) == ffi::LUA_TLIGHTUSERDATA {
-            ffi::luaL_argerror(lua, 3, c"string, number, boolean or nil expected".as_ptr());
-        }
         check_bytes(lua, 2);
         let Some(cx) = txn_context(lua) else {
             ffi::lua_pushnil(lua);
@@ -608,14 +617,11 @@ pub(super) unsafe fn set_var(lua: *mut lua_State) -> c_int {
             ffi::lua_pushboolean(lua, 0);
             return 1;
         }
-        let set = match (variable(lua), to_sample(lua, 3)) {
-            (None, _) => false,
-            (Some(variable), Some(sample)) => cx.variables.set(&variable, sample),
-            (Some(variable), None) => {
-                cx.variables.unset(&variable);
-                true
-            }
-        };
+        // As in HAProxy, what is no sample is false.
+        let set = variable(lua).is_some_and(|variable| {
+            let sample = to_sample(lua, 3).unwrap_or(Sample::Bool(false));
+            cx.variables.set(&variable, sample)
+        });
         ffi::lua_pushboolean(lua, c_int::from(set));
         1
     }

@@ -190,7 +190,7 @@ fn replace_field(
 
 /// Copies a value and replaces its matching elements, each with its surrounding spaces; returns whether any matched, or
 /// `None` for a malformed template.
-fn replace_elements(value: &[u8], regex: &Regex, template: &[u8], new: &mut Vec<u8>) -> Option<bool> {
+pub(crate) fn replace_elements(value: &[u8], regex: &Regex, template: &[u8], new: &mut Vec<u8>) -> Option<bool> {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let (mut copied, mut changed) = (0, false);
     let mut replaced = Vec::new();
@@ -224,7 +224,7 @@ fn part_of(target: &[u8], part: TargetPart) -> &[u8] {
 }
 
 /// Replaces a part of the target; returns `false` if the result does not fit or would break the request line.
-fn set_target(edited: &mut Message, part: TargetPart, new: &[u8], bufsize: usize) -> bool {
+pub(crate) fn set_target(edited: &mut Message, part: TargetPart, new: &[u8], bufsize: usize) -> bool {
     let old = edited.target();
     // A target without a path, such as `*`, is replaced whole.
     let path = path_and_query(old).map_or(0, |path| old.len() - path.len());

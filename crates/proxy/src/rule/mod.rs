@@ -38,6 +38,7 @@ use crate::sample::Looks;
 use crate::stream::BoundService;
 
 pub use compile::ProxyRules;
+pub(crate) use edit::{replace_elements, set_target};
 
 use crate::errors::CompileError;
 use crate::hook::Hook;

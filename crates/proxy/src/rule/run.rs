@@ -15,7 +15,7 @@ use super::spoe::Asked;
 use super::{Hook, ProxyRules, ReplySource, RuleList, Verdict};
 use crate::auth;
 use crate::limit::PendingAnswer;
-use crate::sample::{Effect, Sample};
+use crate::sample::Sample;
 use crate::stream::{
     ActionOutcome, BoundAction, Pending, ScriptAttempt, ScriptCall, ScriptHook, Scripts, StreamContext,
 };
@@ -153,12 +153,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 machine.give(Some(sample));
             }
             Step::Effect(effect, sample) => {
-                match *effect {
-                    Effect::Set(variable, Some(value)) => _ = cx.variables.set(&variable, value),
-                    Effect::Set(variable, None) => cx.variables.unset(&variable),
-                    Effect::Capture { response: false, slot, text } => cx.log.captures.request.set(slot, &text),
-                    Effect::Capture { response: true, slot, text } => cx.log.captures.response.set(slot, &text),
-                }
+                effect.apply(cx);
                 machine.give(Some(sample));
             }
             Step::Missing => return Progress::Verdict(Verdict::Missing),

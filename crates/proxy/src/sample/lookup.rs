@@ -11,7 +11,7 @@ use sluicegate_config::model::Arg;
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 
-use super::converter::{Converted, ConverterCode};
+use super::converter::{Converted, ConverterCode, Effect};
 use super::fetch::{FetchCode, FetchScope};
 use super::value::Sample;
 use crate::engines::Engines;
@@ -26,6 +26,8 @@ pub struct CallError(pub String);
 pub enum Called {
     /// A sample, or none.
     Sample(Option<Sample>),
+    /// A sample, and a change of the stream, which the caller makes.
+    Changed(Box<Effect>, Sample),
     /// The store could not answer.
     Failed(String),
     /// The store answers later: await it and pass its reply to [`finish_call`], or refuse to wait.
@@ -73,8 +75,11 @@ fn called(converted: Converted<'_>) -> Called {
     match converted {
         Converted::Value(value) => Called::Sample(Some(value.into_sample())),
         Converted::Nothing => Called::Sample(None),
-        // A script sets variables by `set_var`; the converter only passes its sample on.
-        Converted::Assign(_, _, value) | Converted::Effect(_, value) => Called::Sample(Some(value.into_sample())),
+        Converted::Assign(variable, set, value) => {
+            let sample = value.into_sample();
+            Called::Changed(Box::new(Effect::Set(variable, set.then(|| sample.clone()))), sample)
+        }
+        Converted::Effect(effect, value) => Called::Changed(effect, value.into_sample()),
         Converted::Failed(message) => Called::Failed(message),
         Converted::Pending(reply) => Called::Pending(reply),
     }

@@ -349,6 +349,11 @@ impl StreamContext {
         }
     }
 
+    /// Returns whether this is a stream of HTTP. A connection of TCP may have been switched to it.
+    pub(crate) fn is_http(&self) -> bool {
+        self.request_number > 0 || self.frontend.config.mode == Mode::Http
+    }
+
     /// Returns whether a request is the first of its connection: its failure is reported to the client, and
     /// `http-reuse safe` sends it on a connection of its own. As in HAProxy, no request of HTTP/2 is a first one: its client
     /// repeats requests that are reset.

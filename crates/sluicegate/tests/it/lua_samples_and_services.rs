@@ -292,7 +292,7 @@ fn use_backend_asks_redis_in_a_fetch() {
 fn commands_of_scripts_answer_on_the_stats_socket() {
     for keyword in ["lua-load", "lua-load-per-thread"] {
         let directory = tempfile::tempdir().unwrap();
-        let script = "core.register_cli({'show', 'weather'}, function(applet, ...)
+        let script = "core.register_cli({'show', 'weather'}, 'show weather : forecast', function(applet, ...)
                 applet:send('words: ' .. table.concat({...}, ' ') .. '\\n')
                 core.msleep(1)
                 for name, backend in pairs(core.backends) do
@@ -302,7 +302,7 @@ fn commands_of_scripts_answer_on_the_stats_socket() {
                 end
                 applet:send(('x'):rep(100000) .. '\\n')
             end)
-            core.register_cli({'break'}, function(applet) applet:send('so far\\n') error('no more') end)";
+            core.register_cli({'break'}, '', function(applet) applet:send('so far\\n') error('no more') end)";
         std::fs::write(directory.path().join("cli.lua"), script).unwrap();
         let gate = Listening::new();
         let text = format!(
@@ -313,6 +313,7 @@ fn commands_of_scripts_answer_on_the_stats_socket() {
         );
         let server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
         let stats = server.directory().join("stats");
+        assert!(Sluicegate::stats(&stats, "help show").contains("\n  show weather : forecast\n"), "{keyword}");
         let answer = Sluicegate::stats(&stats, "show weather now");
         let expected = format!("words: show weather now\nl/s 127.0.0.1:9 no check\n{}\n\n", "x".repeat(100_000));
         assert!(answer == expected, "{keyword}: {}", &answer[..answer.len().min(200)]);

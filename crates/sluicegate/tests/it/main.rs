@@ -30,6 +30,7 @@ mod keywords;
 mod limits;
 mod loading;
 mod logs;
+mod lua_api;
 mod lua_events;
 mod lua_modules;
 mod lua_patterns;

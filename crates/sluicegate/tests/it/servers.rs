@@ -382,7 +382,7 @@ local commands = {
   end,
   count = function() return tostring(count) end,
 }
-core.register_cli({ 'ask' }, function(applet, _, what, name)
+core.register_cli({ 'ask' }, 'ask', function(applet, _, what, name)
   local done, said = pcall(commands[what], name)
   applet:send(tostring(said) .. '\\n')
 end)

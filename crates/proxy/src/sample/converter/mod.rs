@@ -184,6 +184,18 @@ pub enum Effect {
     },
 }
 
+impl Effect {
+    /// Makes the change.
+    pub fn apply(self, cx: &mut StreamContext) {
+        match self {
+            Effect::Set(variable, Some(value)) => _ = cx.variables.set(&variable, value),
+            Effect::Set(variable, None) => cx.variables.unset(&variable),
+            Effect::Capture { response: false, slot, text } => cx.log.captures.request.set(slot, &text),
+            Effect::Capture { response: true, slot, text } => cx.log.captures.response.set(slot, &text),
+        }
+    }
+}
+
 /// The result of a converter.
 pub enum Converted<'a> {
     /// A value.

@@ -186,8 +186,7 @@ enum Start {
 
 fn is_http(cx: &StreamContext) -> bool {
     match cx.response_content.form {
-        // A connection of TCP may have been switched to HTTP.
-        ContentForm::ByMode => cx.request_number > 0 || cx.frontend.config.mode == sluicegate_config::model::Mode::Http,
+        ContentForm::ByMode => cx.is_http(),
         ContentForm::Bytes => false,
         ContentForm::Http => true,
     }

@@ -4,8 +4,6 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sluicegate_config::model::Mode;
-
 use super::args::Args;
 use super::code::{Compiled, read, read_with};
 use crate::random::{random, random_below};
@@ -119,8 +117,7 @@ pub(super) fn server_status(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn strm_is_htx(_: &Args<'_>) -> Compiled {
-    // A connection of TCP may have been switched to HTTP.
-    read(|cx| Some(Value::Bool(cx.request_number > 0 || cx.frontend.config.mode == Mode::Http)))
+    read(|cx| Some(Value::Bool(cx.is_http())))
 }
 
 pub(super) fn fs_aborted(_: &Args<'_>) -> Compiled {

@@ -31,13 +31,17 @@ fn errors_of_bodies_say_where() {
     };
     check("x = = 1", "error in Lua file: DIR/script0.lua:1: unexpected symbol near '='");
     check("error('boom')", "Lua runtime error: DIR/script0.lua:1: boom");
-    check("core.msleep(1)", "cannot wait here");
+    check("core.queue():pop_wait()", "cannot wait here");
     check("core.register_action('a', {'http-nope'}, print)", "Lua action environment 'http-nope' is unknown.");
     check("core.register_action('a')", "'register_action' needs between 3 and 4 arguments");
     check("require('no.such.module')", "module 'no.such.module' not found");
     check("core.register_service('x', 'udp', print)", "Lua service environment 'udp' is unknown.");
     check("core.register_fetches('x')", "'register_fetches' needs 2 arguments");
-    check("core.register_cli({}, print)", "the command has no words");
+    check("core.register_cli({}, 'x', print)", "the command has no words");
+    check("core.register_cli({'x'}, print)", "'register_cli' needs 3 arguments");
+    check("core.register_cli('x', 'x', print)", "bad argument #1 to 'register_cli' (1st argument must be a table)");
+    check("core.register_cli({1}, 'x', print)", "(1st argument must be a table filled with strings)");
+    check("core.register_cli({'a', 'b', 'c', 'd', 'e', 'f'}, 'x', print)", "with a maximum of 5 entries)");
     check("core.redis('main'):get('x')", "the stores are not there yet");
     let missing = Scripts::new();
     let mut global = missing.global.clone();
@@ -93,8 +97,19 @@ fn init_functions_run_before_traffic_and_can_t_wait() {
     let code = "core.register_init(function() started = core.redis('main'):incrby('k', 4) end)
         core.register_action('a', {'http-req'}, function(txn) txn:set_var('txn.result', started) end)";
     assert_eq!(bench(shared(code), 1, |bench| Box::pin(async move { bench.result("a").await })), "4");
-    let states = shared("core.register_init(function() core.msleep(1) end)").load(1, &Lines::default()).expect("loads");
-    assert_eq!(states.run_init().expect_err("it waits").to_string(), "Lua init: yield not allowed");
+    // As in HAProxy, a pause is none, and a script learns from its error that it cannot wait.
+    let code = "core.msleep(1000000)
+        core.register_init(function()
+          core.sleep(1000) core.yield()
+          local waited, wrong = pcall(function() return core.queue():pop_wait() end)
+          started = tostring(waited) .. ' ' .. wrong
+        end)
+        core.register_action('a', {'http-req'}, function(txn) txn:set_var('txn.result', started) end)";
+    let result = bench(shared(code), 1, |bench| Box::pin(async move { bench.result("a").await }));
+    assert!(result.starts_with("false ") && result.ends_with("cannot wait here"), "{result}");
+    let states = shared("core.register_init(function() core.queue():pop_wait() end)");
+    let error = states.load(1, &Lines::default()).expect("loads").run_init().expect_err("it waits").to_string();
+    assert!(error.starts_with("Lua init: runtime error: ") && error.contains("cannot wait here"), "{error}");
     let states =
         shared("core.register_init(function() error('boom', 0) end)").load(1, &Lines::default()).expect("loads");
     assert!(states.run_init().expect_err("it fails").to_string().starts_with("Lua init: runtime error: boom"));
