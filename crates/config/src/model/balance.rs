@@ -69,12 +69,10 @@ pub enum HashKey {
         /// Without scheme and authority.
         path_only: bool,
     },
-    /// A parameter of the target's query.
+    /// A parameter of the target's query, or of the body of a POST.
     UrlParam {
         /// Its name.
         name: String,
-        /// With POST, the parameter is also looked up in the body, which is awaited.
-        check_post: bool,
     },
     /// A header field's first value.
     Header {

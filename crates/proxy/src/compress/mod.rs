@@ -1,8 +1,9 @@
 //! Compression of bodies (`compression` of a proxy, HAProxy configuration manual 4.2).
 //!
 //! The conditions for compressing responses, and the changes of their heads, are HAProxy's: the client accepts one of
-//! the algorithms ([`choose`], when the request is complete), the response is HTTP/1.1 with status 200 to 203 and a
-//! body whose end is known, not compressed already and without a prohibition ([`prepare_response`], after its rules).
+//! the algorithms ([`choose`], when the request is complete), the response comes as HTTP/1.1 with status 200 to 203 and a
+//! body whose end is known, not compressed already and without a prohibition ([`allows`], before its rules); the head
+//! that rules leave is changed ([`begin`]).
 //! Responses of services (a script's, the statistics page, the exporter) are included; those of rules and error pages
 //! are not. The backend's settings override the frontend's. Bodies go through an [`Encoder`] in the relay; bodies that
 //! are not compressed are handled as without this module.
@@ -116,33 +117,48 @@ fn rate(process: &Process, which: impl Fn(&Cost) -> &Rate) -> u64 {
     costs.map(|rate| u64::from(rate.at(last)).max(u64::from(rate.at(last + 1)))).sum()
 }
 
+/// Returns whether a body with this framing is long enough, and its end is known.
+fn fits(body: Framing, frontend: &Site, backend: &Site) -> bool {
+    let min = settings(frontend, backend).map(|settings| settings.min).find(|min| *min > 0).unwrap_or(0);
+    match body {
+        Framing::Chunked => true,
+        Framing::Length(length) => length > 0 && length >= min,
+        Framing::None | Framing::UntilClose => false,
+    }
+}
+
+/// Returns whether a response with this head is to be compressed.
+pub(crate) fn allows(
+    response: &Message,
+    body: Framing,
+    (version, method): (Version, Method),
+    (frontend, backend): (&Site, &Site),
+    process: &Process,
+    limits: &CompressionLimits,
+) -> bool {
+    let forbids = |value: &[u8]| value.eq_ignore_ascii_case(b"no-transform");
+    ![version, response.version()].contains(&Version::Http10)
+        && method != Method::Head
+        && fits(body, frontend, backend)
+        && (200..=203).contains(&response.status())
+        && response.first(b"content-encoding").is_none()
+        && !header_values(response, b"cache-control", false).any(forbids)
+        && has_good_tag(response)
+        && has_type(response, settings(frontend, backend).map(|settings| &settings.types))
+        && !is_exhausted(process, limits)
+}
+
 /// Returns an encoder for a response, and adapts its head; `None`: the response is sent unchanged.
-pub(crate) fn prepare_response(
+pub(crate) fn begin(
     response: &mut Message,
-    request: (Version, Method),
     body: Framing,
     algorithm: CompressionAlgorithm,
     (frontend, backend): (&Site, &Site),
     process: &Process,
     limits: &CompressionLimits,
 ) -> Option<Encoder> {
-    let versions = [request.0, response.version()];
-    if versions.contains(&Version::Http10) || request.1 == Method::Head || !(200..=203).contains(&response.status()) {
-        return None;
-    }
-    let min = settings(frontend, backend).map(|settings| settings.min).find(|min| *min > 0).unwrap_or(0);
-    match body {
-        Framing::Chunked => {}
-        Framing::Length(length) if length > 0 && length >= min => {}
-        _ => return None,
-    }
-    let forbids = |value: &[u8]| value.eq_ignore_ascii_case(b"no-transform");
-    if response.first(b"content-encoding").is_some()
-        || header_values(response, b"cache-control", false).any(forbids)
-        || !has_good_tag(response)
-        || !has_type(response, settings(frontend, backend).map(|settings| &settings.types))
-        || is_exhausted(process, limits)
-    {
+    // The length of an application's body may have become known.
+    if !fits(body, frontend, backend) {
         return None;
     }
     let encoder = Encoder::new(algorithm, limits, &process.compressors)?;

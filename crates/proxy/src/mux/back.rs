@@ -276,6 +276,14 @@ impl Back {
         each!(self, end => end.take_whole_body())
     }
 
+    /// Returns whether all of the body is in the buffer of a stream that ends, which may drop it.
+    pub(crate) fn has_whole_body(&mut self) -> bool {
+        match self {
+            Back::H2(end) => end.has_whole_body(),
+            _ => self.take_whole_body(),
+        }
+    }
+
     /// Ends this side of a tunnel.
     pub(crate) fn end_side(&mut self) {
         each!(self, end => end.end_side());

@@ -12,7 +12,7 @@
 //!
 //! A server may also have opened a connection itself: see [`attached`].
 //!
-//! **Memory.** A stream holds at most its window of received data and [`INTERIM_MAX`] heads. The output of a connection
+//! **Memory.** A stream holds at most its window of received data and [`HEADS_MAX`] of heads. The output of a connection
 //! is limited; beyond it streams wait, and so does the reading of frames that need an answer. An idle connection has no
 //! buffers but the tables of HPACK.
 
@@ -41,8 +41,11 @@ use super::shared::BackendShared;
 use crate::counters::Http2Counters;
 use crate::process::Process;
 
-/// The heads that may wait for a stream's task: interim responses, and the final one.
-const INTERIM_MAX: usize = 8;
+/// The bytes of heads that may wait for a stream's task: interim responses, and the final one.
+const HEADS_MAX: usize = 64 * 1024;
+
+/// The memory of a head beside its bytes, by which many small ones are limited, too.
+const HEAD_COST: usize = 256;
 
 /// The most heads and buffers that a connection keeps for its next streams.
 const KEPT_MAX: usize = 4;
@@ -58,7 +61,9 @@ const FLUSH_TIME: Duration = Duration::from_secs(5);
 pub(crate) struct Slot {
     key: Option<StreamKey>,
     /// Responses that the stream has not taken yet.
-    pub(crate) heads: VecDeque<(Message, ResponseHead)>,
+    heads: VecDeque<(Message, ResponseHead)>,
+    /// What they cost.
+    heads_size: usize,
     /// Data that the stream has not taken yet.
     pub(crate) received: Vec<u8>,
     /// Whether the server's message is complete.
@@ -71,6 +76,23 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Adds a response; returns `false` if too many wait already.
+    fn push_head(&mut self, message: Message, head: ResponseHead) -> bool {
+        if self.heads_size >= HEADS_MAX {
+            return false;
+        }
+        self.heads_size += message.wire_len() + HEAD_COST;
+        self.heads.push_back((message, head));
+        true
+    }
+
+    /// Returns the next response.
+    pub(crate) fn pop_head(&mut self) -> Option<(Message, ResponseHead)> {
+        let (message, head) = self.heads.pop_front()?;
+        self.heads_size -= message.wire_len() + HEAD_COST;
+        Some((message, head))
+    }
+
     /// Registers the task that is woken when something happens to the stream.
     pub(crate) fn wait(&mut self, cx: &Context<'_>) {
         if !self.waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
@@ -201,12 +223,11 @@ impl State {
                 let next = self.take_message();
                 let message = std::mem::replace(&mut self.message, next);
                 let Some(slot) = self.slot(stream) else { return };
-                if slot.heads.len() >= INTERIM_MAX {
+                if !slot.push_head(message, head) {
                     (slot.reset, slot.malformed) = (true, true);
                     slot.wake();
                     return self.wire.reset(stream, ErrorCode::ENHANCE_YOUR_CALM);
                 }
-                slot.heads.push_back((message, head));
                 slot.complete |= end;
                 slot.wake();
             }

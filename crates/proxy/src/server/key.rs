@@ -36,11 +36,10 @@ impl KeyCode {
         Ok(Some(KeyCode { key: key.clone(), kind: proxy.hash_type, expression }))
     }
 
-    /// Returns whether the key may be in the request's body: `Some(true)` if the complete body is required.
-    pub fn in_body(&self, cx: &StreamContext) -> Option<bool> {
-        let HashKey::UrlParam { name, check_post } = &*self.key else { return None };
-        let lacks = || parameter(cx.request.target(), name.as_bytes()).is_none();
-        (cx.request.sent_method() == b"POST" && lacks()).then_some(*check_post)
+    /// Returns whether the request's body is awaited because the key may be in it. As in HAProxy it is for every POST, also
+    /// if the parameter is in the target.
+    pub fn awaits_body(&self, cx: &StreamContext) -> bool {
+        matches!(*self.key, HashKey::UrlParam { .. }) && cx.request.sent_method() == b"POST"
     }
 
     /// Returns which data the expression needs besides the message heads.
@@ -64,7 +63,7 @@ impl KeyCode {
                 let target = if *path_only { path_and_query(target).unwrap_or(target) } else { target };
                 uri_part(target, *len, *depth, *whole).into()
             }
-            HashKey::UrlParam { name, .. } => match parameter(cx.request.target(), name.as_bytes()) {
+            HashKey::UrlParam { name } => match parameter(cx.request.target(), name.as_bytes()) {
                 Some(value) => value.into(),
                 None if cx.request.sent_method() == b"POST" => {
                     body_parameter(&cx.request_content.data, name.as_bytes())?.into()

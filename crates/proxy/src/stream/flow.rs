@@ -98,6 +98,11 @@ impl Flow {
         self.passing.silent = true;
     }
 
+    /// Sends the end of the body with the head: the head does not tell that the body is empty.
+    pub(crate) fn end_at_once(&mut self) {
+        self.passing.empty = true;
+    }
+
     /// Sends nothing of what filters let pass, because the message can have no body.
     pub(crate) fn mute(&mut self) {
         self.mute = true;

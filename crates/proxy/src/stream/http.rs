@@ -21,6 +21,7 @@
 mod after;
 mod answer;
 mod cached;
+mod compressed;
 mod count;
 mod document;
 mod exporter;
@@ -172,6 +173,12 @@ fn is_monitored(uri: &[u8], target: &[u8]) -> bool {
     uri == target || (uri.first() == Some(&b'/') && path_and_query(target) == Some(uri))
 }
 
+/// Returns the letter of a response that a client does not take: only the part that the client has to do is missing once all
+/// of it has come.
+fn abort_phase(whole: bool) -> u8 {
+    if whole { b'L' } else { b'D' }
+}
+
 /// Returns the stricter mode: `option httpclose` of either side wins over `http-server-close`, and that over
 /// keep-alive.
 fn stricter(one: ConnectionMode, other: ConnectionMode) -> ConnectionMode {
@@ -262,7 +269,7 @@ impl Exchange<'_> {
         self.complete_request(frontend);
         self.sent_method = Method::of(self.stream.cx.request.method());
         self.compress = compress::choose(&mut self.stream.cx.request, frontend, backend);
-        self.balance_key(backend).await?;
+        self.balance_key(backend);
         self.note_request_done();
         if self.left {
             return Err(self.lost_client(b'R'));
@@ -313,18 +320,12 @@ impl Exchange<'_> {
         }
     }
 
-    /// Makes the data available from which the hash key for the choice of a server is computed. Waits for the whole
-    /// body if the key is computed from it.
-    async fn balance_key(&mut self, backend: &ProxyRun) -> Step<()> {
-        let Some(key) = &backend.rules.balance_key else { return Ok(()) };
-        let in_body = key.in_body(&self.stream.cx);
-        if in_body == Some(true) {
-            return self.await_body(self.patience(backend), 0).await;
-        }
-        if in_body.is_some() || key.looks().request {
+    /// Makes the data available from which the hash key for the choice of a server is computed.
+    fn balance_key(&mut self, backend: &ProxyRun) {
+        let Some(key) = &backend.rules.balance_key else { return };
+        if key.looks().request || key.awaits_body(&self.stream.cx) {
             self.peek_request();
         }
-        Ok(())
     }
 
     /// Records that nothing more is awaited of the request: as in HAProxy, the time for which rules have waited, for its
@@ -613,6 +614,7 @@ impl Exchange<'_> {
             && walk_held(back.framing_of_input(head.body), back.input(), |_, _| ()).is_err();
         let seen = if self.begins_malformed { Observed::InvalidHead } else { Observed::of_status(status) };
         self.observe(backend, back.connection(), seen);
+        self.decide_compression(head.body);
         let looks = |proxy: &ProxyRun| {
             proxy.rules.http_response.looks().response || proxy.rules.tcp_response_content.looks().response
         };
@@ -722,7 +724,11 @@ impl Exchange<'_> {
         let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
         let request = &mut self.stream.cx.request;
         let encoder = compress::prepare_request(request, &self.head, proxies, process, limits);
-        let framing = if encoder.is_some() { Framing::Chunked } else { framing };
+        let framing = match framing {
+            _ if encoder.is_some() => Framing::Chunked,
+            Framing::Length(1..) if self.version > Version::Http10 && request.has_lost_length() => Framing::Chunked,
+            framing => framing,
+        };
         if self.stream.has_filters() {
             StreamTrace::head(&self.stream.cx, false);
             let filters = match self.asks_for_tunnel() {
@@ -756,20 +762,12 @@ impl Exchange<'_> {
         if silent && !drained {
             self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
         }
-        let worker = self.stream.worker().clone();
-        let encoder = self.compress.filter(|_| !silent).and_then(|algorithm| {
-            let (response, request) = (&mut self.stream.cx.response, (self.version, self.head.method));
-            let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
-            let sites = (&**proxies.0, &**proxies.1);
-            let encoder = compress::prepare_response(response, request, head.body, algorithm, sites, process, limits);
-            self.stream.cx.log.compressed = encoder.is_some().then_some(algorithm);
-            encoder
-        });
+        let encoder = if silent { None } else { self.encoder(head.body) };
         let framed = self.stream.cx.scripted_framing(true).filter(|_| self.head.method != Method::Head && !bodiless);
         let framing = match framed.unwrap_or(head.body) {
             _ if encoder.is_some() => Framing::Chunked,
             Framing::Chunked if self.version == Version::Http10 => Framing::UntilClose,
-            framing => framing,
+            framing => self.announced_framing(framing),
         };
         // A body that is not sent to the client is read to its end, so that the server's connection can be reused.
         let (source, framing) = match silent {
@@ -788,6 +786,8 @@ impl Exchange<'_> {
         down.start();
         if drained {
             down.drop_body();
+        } else if source == Framing::Length(0) && framing == Framing::Chunked {
+            down.end_at_once();
         }
         if self.stream.cx.frontend.config.options.drop_response_trailers {
             down.drop_trailers();
@@ -844,10 +844,9 @@ impl Exchange<'_> {
                 (b'P', b'D')
             }
             Finish::RequestRefused | Finish::ResponseRefused => (b'P', b'D'),
-            // Of an exchange whose response is complete only the request's rest is missing.
             Finish::ClientGone => {
                 self.count_client_abort();
-                (b'C', if complete { b'L' } else { b'D' })
+                (b'C', abort_phase(complete || back.has_whole_body()))
             }
             Finish::BadBody => {
                 self.stream.capture_request(self.front.input(), Fault::Chunk);
@@ -856,7 +855,7 @@ impl Exchange<'_> {
             }
             Finish::ClientTimeout => {
                 self.count_client_abort();
-                (b'c', b'D')
+                (b'c', abort_phase(complete || back.has_whole_body()))
             }
             Finish::ServerTimeout => {
                 self.count_server_abort();

@@ -20,6 +20,8 @@ const ENTRIES_USUAL: usize = 16;
 const ARENA_RESPONSE: usize = 256;
 const ENTRIES_RESPONSE: usize = 6;
 
+const CONTENT_LENGTH: &[u8] = b"content-length";
+
 /// HTTP version of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -93,6 +95,8 @@ pub struct Message {
     plain: bool,
     /// Whether the target was replaced as a whole.
     replaced: bool,
+    /// Whether a Content-Length was deleted.
+    lost_length: bool,
 }
 
 impl Message {
@@ -124,7 +128,7 @@ impl Message {
         self.second = Span::of(target);
         self.version = version;
         self.status = 0;
-        (self.plain, self.replaced) = (false, false);
+        (self.plain, self.replaced, self.lost_length) = (false, false, false);
     }
 
     /// Records that the request named the scheme `http` beside a target that has none.
@@ -143,6 +147,7 @@ impl Message {
         self.second = Span::of(reason);
         self.version = version;
         self.status = status;
+        self.lost_length = false;
     }
 
     /// Adds a field by offsets into the arena, or into the head passed to [`Message::load`].
@@ -187,7 +192,7 @@ impl Message {
         self.first = Span::default();
         self.sent = None;
         self.second = Span::default();
-        (self.plain, self.replaced) = (false, false);
+        (self.plain, self.replaced, self.lost_length) = (false, false, false);
     }
 
     /// Returns an empty message with this one's memory; this one is left empty, without any.
@@ -203,7 +208,7 @@ impl Message {
         self.entries.clone_from(&other.entries);
         (self.version, self.status) = (other.version, other.status);
         (self.first, self.sent, self.second) = (other.first, other.sent, other.second);
-        (self.plain, self.replaced) = (other.plain, other.replaced);
+        (self.plain, self.replaced, self.lost_length) = (other.plain, other.replaced, other.lost_length);
     }
 
     fn store(&mut self, bytes: &[u8]) -> Span {
@@ -241,7 +246,7 @@ impl Message {
         self.second = self.store(target);
         self.version = version;
         self.status = 0;
-        (self.plain, self.replaced) = (false, false);
+        (self.plain, self.replaced, self.lost_length) = (false, false, false);
     }
 
     /// Makes this a response. `status` is 100–999.
@@ -251,6 +256,7 @@ impl Message {
         self.second = self.store(reason);
         self.version = version;
         self.status = status;
+        self.lost_length = false;
     }
 
     /// Returns the start line.
@@ -312,10 +318,12 @@ impl Message {
     }
 
     /// Returns the two parts of the request's target in the form in which a server of HTTP/1 gets it. The targets of HTTP/2
-    /// are stored in absolute form, but such a server gets the origin form.
+    /// are stored in absolute form, but such a server gets the origin form, or for OPTIONS without a path the asterisk form
+    /// (RFC 9112 3.2.4).
     pub fn http1_target(&self) -> [&[u8]; 2] {
         let is_absolute = self.version == Version::Http2 && !self.replaced && self.method() != b"CONNECT";
         match origin_form(self.target()).filter(|_| is_absolute) {
+            Some(b"") if self.method() == b"OPTIONS" => [b"*", b""],
             Some(path) if path.first() != Some(&b'/') => [b"/", path],
             Some(path) => [path, b""],
             None => [self.target(), b""],
@@ -378,7 +386,12 @@ impl Message {
 
     /// Deletes one field.
     pub fn delete(&mut self, id: EntryId) {
-        self.entries[id.0 as usize].deleted = true;
+        self.delete_at(id.0 as usize);
+    }
+
+    fn delete_at(&mut self, index: usize) {
+        self.entries[index].deleted = true;
+        self.lost_length |= self.bytes(self.entries[index].name) == CONTENT_LENGTH;
     }
 
     /// Deletes all fields of this name (ASCII case ignored); returns their number.
@@ -392,7 +405,7 @@ impl Message {
         for index in 0..self.entries.len() {
             let entry = self.entries[index];
             if !entry.deleted && picks(self.bytes(entry.name)) {
-                self.entries[index].deleted = true;
+                self.delete_at(index);
                 count += 1;
             }
         }
@@ -435,6 +448,11 @@ impl Message {
             .iter()
             .find(|entry| !entry.deleted && is_named(self.bytes(entry.name), name))
             .map(|entry| self.bytes(entry.value))
+    }
+
+    /// Returns whether a rule has deleted the Content-Length, so that the length of the body is not announced.
+    pub fn has_lost_length(&self) -> bool {
+        self.lost_length && self.first(CONTENT_LENGTH).is_none()
     }
 
     /// Returns the number of bytes of the head on the wire, without framing fields that the writer adds.
@@ -528,6 +546,46 @@ mod tests {
             message.set_authority(b"a b");
             assert_eq!(message.target(), expected.as_bytes(), "a request line can't be split");
         }
+    }
+
+    #[test]
+    fn servers_of_http_1_get_the_form_that_they_know() {
+        for (method, version, target, expected) in [
+            ("GET", Version::Http2, "http://a/b?c", "/b?c"),
+            ("GET", Version::Http2, "http://a", "/"),
+            ("GET", Version::Http2, "http://a?b", "/?b"),
+            ("OPTIONS", Version::Http2, "http://a", "*"),
+            ("OPTIONS", Version::Http2, "http://a?b", "/?b"),
+            ("OPTIONS", Version::Http2, "http://a/", "/"),
+            ("OPTIONS", Version::Http2, "*", "*"),
+            ("OPTIONS", Version::Http11, "http://a", "http://a"),
+            ("CONNECT", Version::Http2, "a:443", "a:443"),
+        ] {
+            let mut message = Message::new();
+            message.set_request(method.as_bytes(), target.as_bytes(), version);
+            assert_eq!(message.http1_target().concat(), expected.as_bytes(), "{method} {target}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_length_is_known_until_another_one_takes_its_place() {
+        let mut message = Message::new();
+        message.set_response(Version::Http11, 200, b"OK");
+        message.add(b"x", b"1");
+        message.delete_all(b"x");
+        assert!(!message.has_lost_length());
+        let id = message.add(b"Content-Length", b"1");
+        message.delete(id);
+        assert!(message.has_lost_length());
+        let mut copy = Message::new();
+        copy.copy_from(&message);
+        assert!(copy.has_lost_length());
+        message.set(b"content-length", b"2");
+        assert!(!message.has_lost_length());
+        message.delete_where(|name| name.starts_with(b"content-"));
+        assert!(message.has_lost_length());
+        message.clear();
+        assert!(!message.has_lost_length());
     }
 
     #[test]

@@ -186,8 +186,8 @@ impl ProxyReader<'_> {
             self.diagnostics.error(line.at(2), "'balance url_param' expects a parameter's name");
             return None;
         }
-        let check_post = line.len() > 3;
-        if check_post && line.text(3) != "check_post" {
+        // The word has no effect, as in HAProxy: the body of a POST is always examined.
+        if line.len() > 3 && line.text(3) != "check_post" {
             let message =
                 format!("'balance url_param' only accepts 'check_post' behind the name, not '{}'", line.text(3));
             let near = suggest::nearest(line.text(3), ["check_post"]);
@@ -199,7 +199,7 @@ impl ProxyReader<'_> {
             self.leading_integer(line, 4, 1, i64::from(i32::MAX))?;
         }
         table::ignored(line, 5, self.diagnostics);
-        Some(Balance::Hash(Arc::new(HashKey::UrlParam { name, check_post })))
+        Some(Balance::Hash(Arc::new(HashKey::UrlParam { name })))
     }
 
     fn balance_header(&mut self, line: &Line, field: &str) -> Option<Balance> {

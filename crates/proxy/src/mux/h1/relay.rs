@@ -42,6 +42,8 @@ pub(crate) struct Passing {
     /// Whether the body is read and not written.
     pub(crate) silent: bool,
     pub(crate) no_trailers: bool,
+    /// Whether the source has no body, and the sink is to get the end of an empty one.
+    pub(crate) empty: bool,
 }
 
 /// Moves data as far as possible without waiting.
@@ -82,6 +84,9 @@ impl Relay<'_> {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => return Err(FlowError::Sink),
             Poll::Pending => return Ok(Wait::Sink),
+        }
+        if std::mem::take(&mut self.passing.empty) {
+            self.sink.writer.end(None);
         }
         let (mut passed, mut held) = (0, 0);
         loop {

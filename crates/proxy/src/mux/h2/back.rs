@@ -253,7 +253,7 @@ impl Back {
             return Poll::Pending;
         };
         let Some(slot) = state.slot(key) else { return Poll::Ready(Err(HeadError::Gone)) };
-        if let Some((mut message, head)) = slot.heads.pop_front() {
+        if let Some((mut message, head)) = slot.pop_head() {
             if slot.complete && slot.received.is_empty() && slot.trailers.is_none() {
                 self.received.end(None);
             }
@@ -315,6 +315,13 @@ impl Back {
     /// Records that no body follows after all.
     pub(crate) fn forget_body(&mut self) {
         self.received.forget();
+    }
+
+    /// Returns whether all of the body has come to this end; HAProxy does not look at what its connection still holds.
+    pub(crate) fn has_whole_body(&self) -> bool {
+        let mut state = self.stream.connection().state();
+        let slot = self.stream.key().and_then(|key| state.slot(key));
+        self.received.is_complete() || slot.is_some_and(|slot| slot.complete && slot.received.is_empty())
     }
 
     /// Removes a body from the received data if it is complete; returns whether it was.

@@ -39,7 +39,7 @@ impl Stream {
             let Some((key, slot)) = self.key.and_then(|key| Some((key, state.slot(key)?))) else {
                 return Poll::Ready(None);
             };
-            while let Some((message, head)) = slot.heads.pop_front() {
+            while let Some((message, head)) = slot.pop_head() {
                 if !head.interim {
                     write_response(&message, Framing::UntilClose, ConnectionField::Close, &mut response);
                 }

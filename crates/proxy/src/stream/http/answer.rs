@@ -281,7 +281,8 @@ impl Exchange<'_> {
         let silent = self.head.method == Method::Head || matches!(response.status(), 100..=199 | 204 | 304);
         // Pages that close the connection say so in a field of their own.
         let field = if ending.said { "connection".len() + "close".len() } else { 0 };
-        let length = if ending.length { length_size(response, body.len()) } else { 0 };
+        let announced = ending.length && !response.has_lost_length();
+        let length = if announced { length_size(response, body.len()) } else { 0 };
         let sent = if silent { 0 } else { body.len() };
         self.stream.count(moved.body, head_size(response) + length + field + sent);
         let keep = !ending.close && complete && self.keeps_client();
@@ -289,7 +290,7 @@ impl Exchange<'_> {
         cx.log.status = i32::from(cx.response.status());
         let framing = match (silent, ending.length) {
             (true, _) => Framing::None,
-            (false, true) => Framing::Length(body.len() as u64),
+            (false, true) => self.announced_framing(Framing::Length(body.len() as u64)),
             (false, false) => Framing::UntilClose,
         };
         self.send_response_head(framing, keep);
@@ -308,6 +309,17 @@ impl Exchange<'_> {
     pub(super) fn keeps_client(&self) -> bool {
         // A client that has ended its side may have sent further requests before; they are served.
         self.head.keep_alive && self.mode != ConnectionMode::Close && !self.stream.is_stopping()
+    }
+
+    /// Returns the framing of the body of the response in the context. A length that rules have deleted, or that a server of
+    /// HTTP/2 did not state, is not announced where chunks can take its place.
+    pub(super) fn announced_framing(&self, framing: Framing) -> Framing {
+        let Framing::Length(length) = framing else { return framing };
+        let response = &self.stream.cx.response;
+        let unstated =
+            || length == 0 && response.version() == Version::Http2 && response.first(b"content-length").is_none();
+        let has_chunks = self.version > Version::Http10 && response.version() > Version::Http10;
+        if has_chunks && (response.has_lost_length() || unstated()) { Framing::Chunked } else { framing }
     }
 
     /// Forwards an interim response to clients that support it.

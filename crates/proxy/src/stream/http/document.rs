@@ -7,7 +7,6 @@
 use sluicegate_transport::clock;
 
 use super::*;
-use crate::compress::Encoder;
 use crate::running::pages::Document;
 use crate::stream::filter::Chain;
 use crate::stream::flow::{Announced, give};
@@ -56,28 +55,13 @@ impl Exchange<'_> {
 
     /// Returns the filters of a service's answer, and adapts the head to them; also returns whether it is compressed.
     pub(super) fn service_filters(&mut self, framing: Framing) -> (Chain, bool) {
-        let encoder = self.service_encoder(framing);
+        let encoder = self.encoder(framing);
         let compressed = encoder.is_some();
         if !self.stream.has_filters() {
             return (Chain::default(), compressed);
         }
         StreamTrace::head(&self.stream.cx, true);
         (self.stream.filters(true, encoder), compressed)
-    }
-
-    fn service_encoder(&mut self, framing: Framing) -> Option<Encoder> {
-        let algorithm = self.compress?;
-        let worker = self.stream.worker().clone();
-        let cx = &mut self.stream.cx;
-        let frontend = cx.frontend.clone();
-        let backend = cx.backend.clone().unwrap_or_else(|| frontend.clone());
-        let request = (self.version, self.head.method);
-        let proxies = (&*frontend, &*backend);
-        let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
-        let response = &mut cx.response;
-        let encoder = compress::prepare_response(response, request, framing, algorithm, proxies, process, limits)?;
-        cx.log.compressed = Some(algorithm);
-        Some(encoder)
     }
 
     /// Sends the end of a service's body through its filters; with `mute` nothing of what they let pass is sent.
@@ -206,6 +190,7 @@ impl Exchange<'_> {
         cx.log.response_started = Some(clock::now());
         let size = head_size(&cx.response);
         self.stream.count(0, size);
+        self.decide_compression(framing);
         self.local_response_rules().await?;
         self.finish_response().await?;
         let bodiless = |response: &Message| matches!(response.status(), 100..=199 | 204 | 304);
@@ -221,7 +206,7 @@ impl Exchange<'_> {
         let sent = match framing {
             _ if silent => Framing::None,
             _ if compressed => Framing::Chunked,
-            framing => framing,
+            framing => self.announced_framing(framing),
         };
         self.announced = Announced::of(sent).filter(|_| self.stream.is_scripted());
         self.send_response_head(sent, keep);

@@ -10,6 +10,13 @@ impl Exchange<'_> {
         self.rules(&rules.persist, Hook::HttpRequest).await?;
         self.rules(&rules.use_server, Hook::HttpRequest).await?;
         persist::request_cookie(&mut self.stream.cx, backend);
+        // As in HAProxy the body is awaited before stick rules run, unless the server is known.
+        if let Some(key) = &rules.balance_key
+            && self.stream.cx.persistence.server.is_none()
+            && key.awaits_body(&self.stream.cx)
+        {
+            self.await_body(self.patience(backend), 0).await?;
+        }
         if rules.stick_request.looks().request {
             self.peek_request();
         }

@@ -186,6 +186,7 @@ impl Exchange<'_> {
         cx.log.response_started = Some(clock::now());
         let size = head_size(&cx.response);
         self.stream.count(0, size);
+        self.decide_compression(framing);
         self.local_response_rules().await?;
         self.finish_response().await?;
         if self.stream.is_scripted() {
@@ -198,7 +199,7 @@ impl Exchange<'_> {
         let written = match framing {
             _ if out.silent => Framing::None,
             _ if out.compressed => Framing::Chunked,
-            framing => framing,
+            framing => self.announced_framing(framing),
         };
         self.announced = Announced::of(written).filter(|_| self.stream.is_scripted());
         self.send_response_head(written, keep);

@@ -13,6 +13,9 @@ use super::super::Content;
 use super::*;
 use crate::mux::{FlowError, Wait};
 
+/// The size of an interim response 100 as [`head_size`] counts it.
+const CONTINUE_SIZE: usize = 40;
+
 /// A server's response while rules see it.
 pub(super) struct Coming<'a> {
     pub(super) back: &'a mut Back,
@@ -78,14 +81,8 @@ impl Exchange<'_> {
             return Ok(());
         }
         self.peek_request();
+        self.satisfy_expectation();
         let Some(peek) = &mut self.peek else { return Ok(()) };
-        if !peek.is_complete() && self.version >= Version::Http11 {
-            let request = &mut self.stream.cx.request;
-            if request.first(b"expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")) {
-                request.delete_all(b"expect");
-                self.front.try_continue();
-            }
-        }
         let came = inspect::body(&mut self.front, &mut self.stream, peek, patience, at_least).await;
         self.client_active = clock::now();
         match came {
@@ -105,6 +102,20 @@ impl Exchange<'_> {
                 self.left = true;
                 Ok(())
             }
+        }
+    }
+
+    /// Sends the 100 for which a client waits before it sends its body, as in HAProxy also if the body has come already. A
+    /// request that has no body keeps its expectation. HAProxy sends none for a body of HTTP/2 without a length: a client
+    /// that waits would never send it.
+    fn satisfy_expectation(&mut self) {
+        let has_body = matches!(self.head.body, Framing::Length(1..) | Framing::Chunked);
+        let request = &mut self.stream.cx.request;
+        let expects = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
+        if has_body && self.version > Version::Http10 && request.first(b"expect").is_some_and(expects) {
+            request.delete_all(b"expect");
+            self.front.try_continue();
+            self.stream.count(0, CONTINUE_SIZE);
         }
     }
 

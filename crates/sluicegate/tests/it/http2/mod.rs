@@ -7,6 +7,7 @@ mod attacks;
 mod bodies;
 mod client;
 mod close_spread;
+mod compared;
 mod ends;
 mod errors;
 mod facts;
