@@ -155,7 +155,22 @@ impl Flow {
     }
 
     /// Moves data as far as possible without waiting, and calls the scripts of filters with the stream's context.
+    #[inline]
     pub(crate) fn poll_scripted<S: End, K: End>(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut S,
+        sink: &mut K,
+        stream: &mut Active,
+        moved: &mut Moved,
+    ) -> Result<Wait, FlowError> {
+        match self.filters {
+            None => self.poll(cx, source, sink, &stream.worker().buffers, moved),
+            Some(_) => self.poll_filtered(cx, source, sink, stream, moved),
+        }
+    }
+
+    fn poll_filtered<S: End, K: End>(
         &mut self,
         cx: &mut Context<'_>,
         source: &mut S,

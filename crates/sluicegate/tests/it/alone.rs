@@ -261,7 +261,8 @@ fn the_kernel_ends_processes_by_the_scores_of_their_roles() {
     };
     let before: i32 =
         std::fs::read_to_string("/proc/self/oom_score_adj").expect("readable").trim().parse().expect("one");
-    assert_eq!([score(0), score(1)], [before + 100; 2]);
+    // redis-server sets its score behind the line that says that it is ready.
+    wait_for("the scores of the start", || ([score(0), score(1)] == [before + 100; 2]).then_some(()));
     let mut clients = [0, 1].map(|at| Client::connect(&programs[at].1));
     for (words, expected) in [
         (&["CONFIG", "GET", "oom-score-adj"][..], before + 100),

@@ -321,8 +321,10 @@ impl Message {
     /// are stored in absolute form, but such a server gets the origin form, or for OPTIONS without a path the asterisk form
     /// (RFC 9112 3.2.4).
     pub fn http1_target(&self) -> [&[u8]; 2] {
-        let is_absolute = self.version == Version::Http2 && !self.replaced && self.method() != b"CONNECT";
-        match origin_form(self.target()).filter(|_| is_absolute) {
+        if self.version != Version::Http2 || self.replaced || self.method() == b"CONNECT" {
+            return [self.target(), b""];
+        }
+        match origin_form(self.target()) {
             Some(b"") if self.method() == b"OPTIONS" => [b"*", b""],
             Some(path) if path.first() != Some(&b'/') => [b"/", path],
             Some(path) => [path, b""],
