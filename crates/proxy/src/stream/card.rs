@@ -136,6 +136,11 @@ impl Card {
         self.retries.set(retries);
     }
 
+    /// Returns the state of the server side.
+    pub(crate) fn side(&self) -> Reached {
+        self.side.get()
+    }
+
     /// Returns the external cause of its end, if any.
     pub(crate) fn killed(&self) -> Option<Killer> {
         self.killed.get()

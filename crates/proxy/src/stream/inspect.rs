@@ -7,7 +7,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use sluicegate_transport::BufferPool;
@@ -15,7 +15,9 @@ use sluicegate_wire::http::{HeadError, Limits, Version, parse_request};
 use sluicegate_wire::http2::PREFACE;
 
 use super::flow::Flow;
-use super::{Active, ChannelIo};
+use super::relay::{CLIENT_LATE, SERVER_LATE};
+use super::silence::Silence;
+use super::{Active, ChannelIo, Endings};
 use crate::hook::Hook;
 use crate::mux::{Back, End, FlowError, Front, Moved, Peek, Wait};
 use crate::rule::{self, RuleList, Verdict};
@@ -129,12 +131,14 @@ pub(super) async fn request_content(
     }
 }
 
-/// Runs content rules on a TCP client's data until they are decided, within the inspect delay.
+/// Runs content rules on a TCP client's data until they are decided, within the inspect delay. A client that is silent for
+/// too long counts as ended, as in HAProxy.
 pub(super) async fn tcp_request(
     front: &mut Front<'_>,
     stream: &mut Active,
     list: &RuleList,
     delay: Option<Duration>,
+    silence: &mut Silence,
 ) -> Verdict {
     let deadline = delay.map(|delay| Instant::now() + delay);
     let mut over = deadline.is_none();
@@ -144,16 +148,31 @@ pub(super) async fn tcp_request(
     }
     loop {
         see_request(front, stream, list.looks().head);
-        over |= front.has_ended() || front.is_full(&worker.buffers);
-        let verdict = run_talking(front, stream, list, deadline, over).await;
+        over |= front.has_ended() || front.is_full(&worker.buffers) || silence.late().is_some();
+        let verdict = run_talking(front, stream, list, deadline, over, silence).await;
         if !matches!(verdict, Verdict::Missing) {
             return verdict;
         }
-        match more(front, &worker.buffers, deadline).await {
-            Waited::Bytes => {}
+        let late = silence.deadline_of(front, &worker.buffers);
+        match more(front, &worker.buffers, sooner(deadline, late)).await {
+            Waited::Bytes => silence.interrupt(),
+            Waited::Deadline if is_first(late, deadline) => silence.end(INSPECTED_LATE),
             Waited::Deadline | Waited::Gone => over = true,
         }
     }
+}
+
+/// The termination state of a client that was late before its rules were decided.
+const INSPECTED_LATE: Endings = Endings { who: b'c', phase: b'R' };
+
+/// Returns the earlier of two times.
+fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
+/// Returns whether a time is before another.
+fn is_first(one: Option<Instant>, other: Option<Instant>) -> bool {
+    one.is_some_and(|one| other.is_none_or(|other| one < other))
 }
 
 /// Runs content rules on a TCP client's bytes once. Their scripts may wait for more of these, change them, and answer
@@ -164,11 +183,11 @@ async fn run_talking(
     list: &RuleList,
     deadline: Option<Instant>,
     over: bool,
+    silence: &mut Silence,
 ) -> Verdict {
     let Some(io) = stream.cx.lua.channels.clone() else {
         return run(list, Hook::TcpRequestContent, stream, over).await;
     };
-    let patience = stream.cx.frontend.config.timeouts.client;
     let worker = stream.worker().clone();
     let pool = &worker.buffers;
     io.over.set(over);
@@ -179,7 +198,7 @@ async fn run_talking(
                 if let Poll::Ready(verdict) = rules.as_mut().poll(cx) {
                     return Poll::Ready(verdict);
                 }
-                if !serve_script(&io, cx, front, pool, deadline) {
+                if !serve_script(&io, cx, front, pool, deadline, silence) {
                     return Poll::Pending;
                 }
             }
@@ -193,12 +212,14 @@ async fn run_talking(
     }
     // The script's output is sent even if the connection ends now, if the client accepts it.
     if !io.to_client.borrow().is_empty() {
+        let patience = stream.cx.frontend.config.timeouts.client;
         front.arm(patience.map(|patience| Instant::now() + patience));
         poll_fn(|cx| match write_for(&io, cx, front) {
             Poll::Pending => front.poll_alarm(cx),
             Poll::Ready(()) => Poll::Ready(()),
         })
         .await;
+        silence.interrupt();
     }
     verdict
 }
@@ -210,6 +231,7 @@ fn serve_script(
     front: &mut Front<'_>,
     pool: &BufferPool,
     deadline: Option<Instant>,
+    silence: &mut Silence,
 ) -> bool {
     if let Some(bytes) = io.edited.take() {
         front.replace(&bytes, pool);
@@ -223,12 +245,17 @@ fn serve_script(
                 Poll::Ready(Ok(count)) if count > 0 => {
                     let data = front.input();
                     io.came.borrow_mut().extend_from_slice(&data[data.len() - count..]);
+                    silence.interrupt();
                 }
                 Poll::Ready(_) => io.over.set(true),
                 Poll::Pending => {
-                    front.arm(deadline);
+                    let late = silence.deadline();
+                    front.arm(sooner(deadline, late));
                     if front.poll_alarm(cx).is_pending() {
                         return ring(io, happened);
+                    }
+                    if is_first(late, deadline) {
+                        silence.end(INSPECTED_LATE);
                     }
                     io.over.set(true);
                 }
@@ -302,6 +329,7 @@ pub(super) async fn tcp_response(
     up: &mut Flow,
     list: &RuleList,
     delay: Option<Duration>,
+    (client, server): (&mut Silence, &mut Silence),
 ) -> Verdict {
     let worker = stream.worker().clone();
     let deadline = delay.map(|delay| Instant::now() + delay);
@@ -309,7 +337,8 @@ pub(super) async fn tcp_response(
     if worker.scripts.is_some() {
         stream.cx.lua.channels.get_or_insert_default();
     }
-    let mut answer = Answer { front, back, worker, up, up_open: true, sent: 0, deadline };
+    let independent = stream.cx.backend.as_ref().is_some_and(|backend| backend.config.options.independent_streams);
+    let mut answer = Answer { front, back, worker, up, up_open: true, sent: 0, deadline, client, server, independent };
     loop {
         let known = stream.cx.response_content.known();
         stream.cx.response_content.data.extend_from_slice(&answer.back.input()[known..]);
@@ -339,6 +368,10 @@ struct Answer<'a, 'f> {
     /// The number of the client's bytes that are not counted yet.
     sent: usize,
     deadline: Option<Instant>,
+    client: &'a mut Silence,
+    server: &'a mut Silence,
+    /// `option independent-streams`: what the server is sent is no activity of it.
+    independent: bool,
 }
 
 impl Answer<'_, '_> {
@@ -346,25 +379,48 @@ impl Answer<'_, '_> {
         self.back.is_full(&self.worker.buffers)
     }
 
-    /// Waits for more of the server's bytes, within the inspect delay.
+    /// Waits for more of the server's bytes, within the inspect delay and the timeouts of both sides. A client that is late
+    /// counts as ended, and the server may still answer.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Waited> {
-        let Answer { front, back, worker, up, .. } = self;
+        let Answer { front, back, worker, up, client, server, .. } = self;
+        let mut client_late = None;
         if self.up_open {
             let mut moved = Moved::default();
             let result = up.poll(cx, *front, *back, &worker.buffers, &mut moved);
             // The relay forwards the end of a side; here it only means that no more data goes to the server.
             self.up_open = !matches!(result, Ok(Wait::Done) | Err(FlowError::Source | FlowError::Sink));
             self.sent += moved.body;
+            if moved.read > 0 {
+                client.interrupt();
+            }
+            if moved.written > 0 && !self.independent {
+                server.interrupt();
+            }
+            client_late = client.deadline().filter(|_| matches!(result, Ok(Wait::Source)));
         }
         match back.poll_fill(cx, &worker.buffers) {
-            Poll::Ready(Ok(count)) if count > 0 => Poll::Ready(Waited::Bytes),
-            Poll::Ready(_) => Poll::Ready(Waited::Gone),
-            Poll::Pending => {
-                back.rest(&worker.buffers);
-                front.arm(self.deadline);
-                front.poll_alarm(cx).map(|()| Waited::Deadline)
+            Poll::Ready(Ok(count)) if count > 0 => {
+                server.interrupt();
+                return Poll::Ready(Waited::Bytes);
             }
+            Poll::Ready(_) => return Poll::Ready(Waited::Gone),
+            Poll::Pending => back.rest(&worker.buffers),
         }
+        let server_late = server.deadline();
+        let first = sooner(self.deadline, sooner(client_late, server_late));
+        front.arm(first);
+        ready!(front.poll_alarm(cx));
+        if first == self.deadline {
+            return Poll::Ready(Waited::Deadline);
+        }
+        if first == server_late {
+            server.end(SERVER_LATE);
+            return Poll::Ready(Waited::Gone);
+        }
+        client.end(CLIENT_LATE);
+        back.end_side();
+        self.up_open = false;
+        self.poll_more(cx)
     }
 
     /// Runs the rules once. Their scripts may wait for more of the server's bytes, and change them.

@@ -13,6 +13,7 @@ mod kept;
 mod listing;
 mod relay;
 mod scripted;
+mod silence;
 mod sockets;
 pub(crate) mod tcp;
 mod times;

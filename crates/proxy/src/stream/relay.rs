@@ -18,6 +18,7 @@ use sluicegate_wire::http::Framing;
 
 use super::filter::Carries;
 use super::flow::Flow;
+use super::silence::Silence;
 use super::{Active, Endings, Overrides};
 use crate::mux::{Back, FlowError, Front, Moved, Wait};
 
@@ -69,12 +70,15 @@ pub(crate) struct Relay<'a, 'f> {
     /// The time at which a side itself last sent bytes.
     client_sent: Instant,
     server_sent: Instant,
+    /// Whether a direction ends once what its source has sent so far is written: that side was late before the relay began.
+    up_ends: bool,
+    down_ends: bool,
     /// The termination state of the first timeout, if there was one.
     late: Option<Endings>,
 }
 
-const CLIENT_LATE: Endings = Endings { who: b'c', phase: b'D' };
-const SERVER_LATE: Endings = Endings { who: b's', phase: b'D' };
+pub(super) const CLIENT_LATE: Endings = Endings { who: b'c', phase: b'D' };
+pub(super) const SERVER_LATE: Endings = Endings { who: b's', phase: b'D' };
 
 impl<'a, 'f> Relay<'a, 'f> {
     /// Returns a relay between two ends that were switched to tunnels; `up` may hold data already, and `carries` says what
@@ -105,8 +109,19 @@ impl<'a, 'f> Relay<'a, 'f> {
             server_active: now,
             client_sent: now,
             server_sent: now,
+            up_ends: false,
+            down_ends: false,
             late: None,
         }
+    }
+
+    /// Returns the relay of two sides whose silences go on.
+    pub(crate) fn after(mut self, client: &Silence, server: &Silence) -> Relay<'a, 'f> {
+        (self.client_active, self.client_sent) = (client.since(), client.since());
+        (self.server_active, self.server_sent) = (server.since(), server.since());
+        (self.up_ends, self.down_ends) = (client.late().is_some(), server.late().is_some());
+        self.late = client.late().or(server.late());
+        self
     }
 
     /// Runs the relay to its end; returns the termination state.
@@ -122,6 +137,7 @@ impl<'a, 'f> Relay<'a, 'f> {
         if !self.up_ended {
             match self.up.poll_scripted(cx, self.front, self.back, self.stream, &mut up) {
                 Ok(Wait::Done) => self.end_up(),
+                Ok(Wait::Source) if self.up_ends => self.end_up(),
                 Ok(waiting) => self.up_waits = waiting,
                 Err(FlowError::Sink) => result = ending(b'S', b'D'),
                 Err(FlowError::Filter) => result = ending(b'P', b'D'),
@@ -131,6 +147,7 @@ impl<'a, 'f> Relay<'a, 'f> {
         if !self.down_ended && result.is_pending() {
             match self.down.poll_scripted(cx, self.back, self.front, self.stream, &mut down) {
                 Ok(Wait::Done) => self.end_down(),
+                Ok(Wait::Source) if self.down_ends => self.end_down(),
                 Ok(waiting) => self.down_waits = waiting,
                 Err(FlowError::Sink) => result = ending(b'C', b'D'),
                 Err(FlowError::Filter) => result = ending(b'P', b'D'),

@@ -11,8 +11,9 @@ use sluicegate_wire::http::Framing;
 use super::filter::{Carries, FilterFailed};
 use super::flow::Flow;
 use super::inspect;
-use super::relay::{Relay, RelayTimeouts};
+use super::relay::{CLIENT_LATE, Relay, RelayTimeouts};
 use super::scripted::Halted;
+use super::silence::{Left, Silence};
 use super::{Active, Applet, AppletIo, BoundService, Endings, FilterEvent};
 use crate::hook::Hook;
 use crate::mux::{Back, Front, Sent};
@@ -62,10 +63,11 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     if begin_filters(frontend, front, stream).await.is_err() {
         return Outcome::Unread;
     }
+    let mut silence = Silence::new(frontend.config.timeouts.client);
     offload(SpoeEvent::ClientSession, [Some(frontend), None], front, stream).await;
     offload(SpoeEvent::FrontendTcpRequest, [Some(frontend), None], front, stream).await;
-    if let Err(service) = request_rules(frontend, front, stream).await {
-        return answer(service, front, stream).await;
+    if let Err(service) = request_rules(frontend, front, stream, &mut silence).await {
+        return answer(service, front, stream, &silence).await;
     }
     if stream.cx.switch_to_http {
         return Outcome::Http;
@@ -102,9 +104,9 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
         offload(SpoeEvent::BackendTcpRequest, filtering, front, stream).await;
     }
     if backend.id != frontend.id
-        && let Err(service) = request_rules(backend, front, stream).await
+        && let Err(service) = request_rules(backend, front, stream, &mut silence).await
     {
-        return answer(service, front, stream).await;
+        return answer(service, front, stream, &silence).await;
     }
     if let Some(key) = &backend.rules.balance_key {
         let looks = key.looks();
@@ -127,25 +129,48 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     if !backend.rules.stick_request.is_empty() {
         rule::run(&backend.rules.stick_request, Hook::HttpRequest, &mut stream.cx, worker.scripts()).await;
     }
-    let half = backend.config.options.abortonclose;
-    let gone = poll_fn(|cx| front.poll_gone(cx, &worker.buffers, half));
+    if let Some(late) = silence.late() {
+        stream.count_ending(late);
+        stream.end(late.who, late.phase);
+        front.end_side();
+        return Outcome::Unread;
+    }
+    let (card, ends) = (stream.card.clone(), (front.has_ended(), backend.config.options.abortonclose));
+    let left = poll_fn(|cx| silence.poll_left(cx, front, &worker.buffers, &card, ends));
     let result = tokio::select! {
         biased;
-        result = server::assign_and_connect(backend, &mut stream.cx, &worker, false, None) => Some(result),
-        () = gone => None,
+        result = server::assign_and_connect(backend, &mut stream.cx, &worker, false, None) => Ok(result),
+        left = left => Err(left),
     };
+    let was_late = silence.late().is_some();
+    if let Some(late) = silence.late() {
+        // It came before whatever ended the wait for the server.
+        stream.cx.log.ending = late;
+        stream.each_side(|counters| counters.cli_abrt.add(1));
+    }
     let connection = match result {
-        Some(Ok(connection)) => connection,
-        Some(Err(failure)) => {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(failure)) => {
             let ending = failure.ending();
             front.end_side();
             stream.end(ending.who, ending.phase);
             return Outcome::Unread;
         }
-        None => {
-            // HAProxy distinguishes a broken connection from one that was ended.
-            let phase = if front.has_ended() { stream.cx.log.phase_before_server() } else { b'D' };
+        Err(Left::Late) => {
+            if stream.cx.log.ending.phase == b'Q' {
+                stream.cx.log.queue_done = None;
+            }
+            front.end_side();
+            return Outcome::Unread;
+        }
+        Err(Left::Ended) => {
+            let phase = stream.cx.log.phase_before_server();
             stream.end(b'C', phase);
+            return Outcome::Unread;
+        }
+        Err(Left::Broken) => {
+            stream.count_ending(BROKEN);
+            stream.end(BROKEN.who, BROKEN.phase);
             return Outcome::Unread;
         }
     };
@@ -155,6 +180,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     stream.cx.variables.enter_response();
     stream.use_server(&connection);
     let mut back = Back::new(connection, Sent::new(Vec::new()));
+    let mut servers = Silence::new(backend.config.timeouts.server);
     if filter_event(true, None, front, stream).await.is_err() {
         back.take_apart(&worker.buffers);
         return Outcome::Unread;
@@ -166,7 +192,8 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let list = &backend.rules.tcp_response_content;
     if !list.is_empty() {
         let delay = backend.config.response_inspect_delay;
-        let verdict = inspect::tcp_response(front, stream, &mut back, &mut up, list, delay).await;
+        let silences = (&mut silence, &mut servers);
+        let verdict = inspect::tcp_response(front, stream, &mut back, &mut up, list, delay, silences).await;
         if obey(verdict, Hook::TcpResponseContent, stream).is_err() {
             back.take_apart(&worker.buffers);
             return Outcome::Unread;
@@ -178,11 +205,14 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     }
     persist::store(&mut stream.cx);
     let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &stream.cx.overrides);
-    let ending = Relay::new(front, stream, &mut back, up, Carries::Tcp, timeouts).run().await;
+    let relay = Relay::new(front, stream, &mut back, up, Carries::Tcp, timeouts).after(&silence, &servers);
+    let ending = relay.run().await;
     let (connection, _) = back.take_apart(&worker.buffers);
     stream.note_server_error(&connection);
     stream.server_gone();
-    stream.count_ending(ending);
+    if !was_late {
+        stream.count_ending(ending);
+    }
     stream.end(ending.who, ending.phase);
     if ending == Endings::default() { Outcome::Read } else { Outcome::Unread }
 }
@@ -242,12 +272,13 @@ async fn request_rules(
     proxy: &ProxyRun,
     front: &mut Front<'_>,
     stream: &mut Active,
+    silence: &mut Silence,
 ) -> Result<(), Option<BoundService>> {
     let list = &proxy.rules.tcp_request_content;
     if list.is_empty() {
         return Ok(());
     }
-    let verdict = inspect::tcp_request(front, stream, list, proxy.config.inspect_delay).await;
+    let verdict = inspect::tcp_request(front, stream, list, proxy.config.inspect_delay, silence).await;
     obey(verdict, Hook::TcpRequestContent, stream)
 }
 
@@ -272,7 +303,12 @@ fn obey(verdict: Verdict, hook: Hook, stream: &mut Active) -> Result<(), Option<
 }
 
 /// Runs a script's service, which exchanges data with the client until it returns; then the connection is closed.
-async fn answer(service: Option<BoundService>, front: &mut Front<'_>, stream: &mut Active) -> Outcome {
+async fn answer(
+    service: Option<BoundService>,
+    front: &mut Front<'_>,
+    stream: &mut Active,
+    silence: &Silence,
+) -> Outcome {
     let Some(service) = service else { return Outcome::Unread };
     let worker = stream.worker().clone();
     let now = clock::now();
@@ -283,18 +319,27 @@ async fn answer(service: Option<BoundService>, front: &mut Front<'_>, stream: &m
         return Outcome::Unread;
     };
     stream.cx.lua.applet = Some(Box::new(AppletIo::new()));
-    let mut talk = Talk { active: now, timeout: stream.cx.frontend.config.timeouts.client };
-    loop {
+    let mut talk = Talk { active: silence.since(), timeout: stream.cx.frontend.config.timeouts.client };
+    let talked = loop {
         let ended = running.burst(&mut stream.cx).await;
         let service = if ended.is_some() { None } else { Some(&mut *running as &mut dyn Applet) };
-        if !talk.go_on(service, front, stream).await || ended.is_some() {
-            break;
+        let went_on = talk.go_on(service, front, stream).await;
+        if went_on.is_err() || ended.is_some() {
+            break went_on;
         }
-    }
+    };
     stream.cx.lua.applet = None;
+    if let Err(ending) = talked {
+        stream.count_ending(ending);
+        stream.end(ending.who, ending.phase);
+        return Outcome::Unread;
+    }
     front.drain(&worker.buffers).await;
     Outcome::Read
 }
+
+/// The termination state of a client whose connection breaks.
+const BROKEN: Endings = Endings { who: b'C', phase: b'D' };
 
 /// A service's conversation with its client.
 struct Talk {
@@ -303,14 +348,14 @@ struct Talk {
 }
 
 impl Talk {
-    /// Moves bytes until the service can continue or, without one, until everything was written; returns `false` once
-    /// the client has disconnected.
+    /// Moves bytes until the service can continue or, without one, until everything was written. An
+    /// error is the termination state of a client that is silent for too long or whose connection breaks.
     async fn go_on(
         &mut self,
         mut service: Option<&mut dyn Applet>,
         front: &mut Front<'_>,
         stream: &mut Active,
-    ) -> bool {
+    ) -> Result<(), Endings> {
         poll_fn(|cx| match &mut service {
             Some(service) => self.poll(cx, Some(&mut **service), front, stream),
             None => self.poll(cx, None, front, stream),
@@ -324,7 +369,7 @@ impl Talk {
         service: Option<&mut dyn Applet>,
         front: &mut Front<'_>,
         stream: &mut Active,
-    ) -> Poll<bool> {
+    ) -> Poll<Result<(), Endings>> {
         let mut waits = false;
         let mut moved = (0, 0);
         let worker = stream.worker().clone();
@@ -333,7 +378,7 @@ impl Talk {
         while written < io.output.len() {
             match front.poll_write(cx, &io.output[written..]) {
                 Poll::Ready(Ok(count)) => written += count,
-                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(BROKEN)),
                 Poll::Pending => {
                     waits = true;
                     break;
@@ -353,7 +398,7 @@ impl Talk {
             match front.poll_fill(cx, &worker.buffers) {
                 Poll::Ready(Ok(0)) => io.end_input(),
                 Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(BROKEN)),
                 Poll::Pending => {
                     waits = true;
                     break;
@@ -370,12 +415,9 @@ impl Talk {
             stream.count_sent(moved.1);
         }
         if ready {
-            return Poll::Ready(true);
+            return Poll::Ready(Ok(()));
         }
         front.arm(self.timeout.filter(|_| waits).map(|timeout| self.active + timeout));
-        front.poll_alarm(cx).map(|()| {
-            stream.end(b'c', b'D');
-            false
-        })
+        front.poll_alarm(cx).map(|()| Err(CLIENT_LATE))
     }
 }

@@ -59,6 +59,7 @@ mod store_scripts;
 mod store_tls;
 mod store_watch;
 mod syslog;
+mod tcp_waits;
 mod tls;
 mod tls_bodies;
 mod tls_defaults;

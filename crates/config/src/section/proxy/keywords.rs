@@ -812,9 +812,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     timeout("timeout check", BACK, "Maximum duration of a check after its connection.", |r, line| {
         r.timeout(line, |t| &mut t.check)
     }),
-    timeout("timeout client", FRONT, "Maximum inactivity time on the client side.", |r, line| {
-        r.timeout(line, |t| &mut t.client)
-    }),
+    timeout(
+        "timeout client",
+        FRONT,
+        "Maximum inactivity time on the client side; in 'mode tcp' whatever the stream waits for meanwhile.",
+        |r, line| r.timeout(line, |t| &mut t.client),
+    ),
     timeout(
         "timeout client-hs",
         FRONT,
