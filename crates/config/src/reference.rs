@@ -196,7 +196,9 @@ fn missing(out: &mut String) {
         out,
         "\n## Not there yet\n\n\
          The names of HAProxy 3.2's manual and of `haproxy -dKall` of 2.6 that a check refuses with `not supported yet`. \
-         A name that ends in `*` has a suffix.\n\n| | |\n|---|---|\n"
+         A name that ends in `*` has a suffix. The fetches show how HAProxy keeps a message in its memory (HTX): the blocks \
+         of a buffer, their order and their sizes, which do not exist here; `req.hdrs`, `req.body` and `req.body_len` show \
+         what is in them.\n\n| | |\n|---|---|\n"
     );
     let kinds = [
         ("sections", known::SECTIONS),

@@ -34,6 +34,7 @@ impl Fetch {
                 | Fetch::BcErrName
                 | Fetch::BcRtt
                 | Fetch::BcRttvar
+                | Fetch::BsDebugStr
         )
     }
 }

@@ -72,6 +72,10 @@ fetches! {
      stream; no result before, nor for HTTP/1."),
     row(&["bs.rst_code"], Fetch::BsRstCode, &[], 0, O::Int, SERVER, "The error code with which the server reset its \
      stream; no result before, nor for HTTP/1."),
+    row(&["fs.debug_str"], Fetch::FsDebugStr, &[A::Int], 0, O::Str, SESSION, "The client's side of the stream as a text of \
+     this program's own fields, for the search for faults: the sum of 1 (stream), 2 (connection of HTTP), 4 (TLS), 8 \
+     (addresses) and 16 (descriptor and figures of TCP); all without an argument."),
+    row(&["bs.debug_str"], Fetch::BsDebugStr, &[A::Int], 0, O::Str, SERVER, "The same of the server's side."),
     row(&["fc_nb_streams"], Fetch::FcNbStreams, &[], 0, O::Int, CLIENT, "Open streams of the client's connection: \
      always 1 for HTTP/1."),
     row(&["fc_settings_streams_limit"], Fetch::FcStreamsLimit, &[], 0, O::Int, SESSION, "The maximum number of streams \

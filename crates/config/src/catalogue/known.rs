@@ -79,8 +79,7 @@ pub const NEWER_ACTIONS: &[&str] = &["add-headers-bin", "del-headers-bin", "set-
 /// Sample fetches.
 #[rustfmt::skip]
 pub const FETCHES: &[&str] = &[
-    "bs.debug_str", "fs.debug_str", "internal.htx.data", "internal.htx.free",
-    "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size",
+    "internal.htx.data", "internal.htx.free", "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size",
     "internal.htx.used", "internal.htx_blk.data", "internal.htx_blk.hdrname", "internal.htx_blk.hdrval",
     "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type",
 ];

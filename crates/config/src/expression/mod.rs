@@ -818,7 +818,7 @@ mod tests {
         let place = Place::HttpRequest;
         refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
         refused(place, "path_beg", "is written 'path -m beg'");
-        refused(place, "fs.debug_str", "'fs.debug_str' is not supported yet");
+        refused(place, "internal.htx.data", "'internal.htx.data' is not supported yet");
         refused(place, "srv_bytes_in", "'srv_bytes_in' is newer than HAProxy 3.2");
         refused(place, "src_conn_cnt(t)", "unable to find table 't'");
         refused(place, "uuid(5)", "versions 4 and 7");

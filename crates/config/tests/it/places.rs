@@ -38,6 +38,8 @@ const LATER: &[&str] = &[
     "bs.aborted",
     "fs.rst_code",
     "bs.rst_code",
+    "bs.debug_str",
+    "fs.debug_str",
     "sc_key",
     "sc0_key",
     "sc1_key",

@@ -88,6 +88,14 @@ impl Sockets {
         }
     }
 
+    /// Returns the descriptor of a side's connection.
+    pub fn descriptor(&self, side: Side) -> Option<RawFd> {
+        match side {
+            Side::Client => self.client,
+            Side::Server => self.server.map(|(fd, _)| fd),
+        }
+    }
+
     /// Returns whether the server's connection was used before; `None` without one.
     pub fn server_reused(&self) -> Option<bool> {
         self.server.map(|(_, reused)| reused).or_else(|| self.gone.as_deref().map(|gone| gone.reused))
@@ -119,11 +127,7 @@ impl Sockets {
     /// Sets the mark or the type of service of a side's packets. Errors are ignored: the mark needs a capability, and a
     /// unix socket has neither.
     pub fn set_option(&self, side: Side, mark: bool, value: u32) {
-        let fd = match side {
-            Side::Client => self.client,
-            Side::Server => self.server.map(|(fd, _)| fd),
-        };
-        let Some(fd) = fd else { return };
+        let Some(fd) = self.descriptor(side) else { return };
         // SAFETY: by the module's invariant the descriptor is open while it stands here; only options of it are set.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let socket = SockRef::from(&fd);

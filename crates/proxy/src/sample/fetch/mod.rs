@@ -24,6 +24,7 @@ mod connection;
 mod constant;
 mod content;
 mod counter;
+mod debug;
 mod distcc;
 mod http;
 mod internal;
@@ -114,6 +115,8 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::BsId => connection::of_server(|facts| facts.id, 0),
         Fetch::BsAborted => internal::bs_aborted(args),
         Fetch::FsRstCode => connection::fs_rst_code(args),
+        Fetch::FsDebugStr => debug::debug_str(args, Side::Client),
+        Fetch::BsDebugStr => debug::debug_str(args, Side::Server),
         Fetch::BsRstCode => connection::bs_rst_code(args),
         Fetch::TrackedKey(slot) => counter::tracked_key(args, slot),
         Fetch::FcNbStreams => connection::fc_nb_streams(args),

@@ -37,6 +37,45 @@ fn fetches_of_streams() {
     assert_eq!(plain.get("/").header("x"), Some("1 0 1 1  0 1.1 1"));
 }
 
+/// Returns a text with its numbers of more than one digit, and of ports, left out.
+fn without_numbers(text: &str) -> String {
+    let words = text.split(' ').map(|word| match word.split_once('=') {
+        Some((name, value)) if value.len() > 1 && !["h1", "h2", "100"].contains(&value) => format!("{name}="),
+        _ => word.to_owned(),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// HAProxy 3.2's layers of `fs.debug_str` and `bs.debug_str`.
+#[test]
+fn debug_texts_have_their_layers() {
+    let origin = Origin::start(|mut client| {
+        while Request::read(&mut client).is_some() {
+            client.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let lines = " log stdout format raw local0 info\n log-format \"at the end:%[bs.debug_str(8)].\"\n http-response \
+                 set-header front \"a%[fs.debug_str(3)]\"\n http-response set-header back \"a%[bs.debug_str(11)]\"\n \
+                 http-response set-header tls \"a%[fs.debug_str(4)]\"\n http-response set-header socket \
+                 \"a%[fs.debug_str(16)]\"\n http-response set-header all \"a%[fs.debug_str]\"";
+    let (mut server, gate) = before(&origin, lines, "");
+    let mut client = Client::connect(&gate.address());
+    let answer = client.get("/");
+    let field = |name| without_numbers(answer.field(name).expect("a field"));
+    assert_eq!(field("front"), "a stream= id=1 received= rst=- mux=h2 streams=1 limit=100 glitches=0");
+    let back = field("back");
+    assert!(back.starts_with("a stream= id=0 received=") && back.ends_with(" src= dst= reused="), "{back}");
+    assert!(field("socket").starts_with("a fd= rtt_us= rttvar_us="), "{}", field("socket"));
+    assert_eq!(field("tls"), "a");
+    assert!(field("all").contains(" glitches=0 src= dst= fd="), "{}", field("all"));
+    // The line is written when the connection to the server is no longer the stream's.
+    server.program.wait_for_output(&format!(" dst={} reused=false.", origin.address()));
+    let mut plain = Plain::connect(&gate.address());
+    let answer = plain.get("/");
+    let front = without_numbers(answer.header("front").expect("a field"));
+    assert!(front.ends_with(" rst=- mux=h1 streams=1 limit=1 glitches=0"), "{front}");
+}
+
 /// No stream counts as the first request of its connection, so `http-reuse safe` lets all of them share idle connections.
 #[test]
 fn first_streams_take_idle_connections() {
