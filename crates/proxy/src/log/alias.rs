@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use sluicegate_config::model::{Capture, FormatFlags, LogAlias, LogStep, Mode};
+use sluicegate_config::model::{Capture, FormatFlags, LogAlias, LogStep, Mode, ServerAddress};
 
 use super::capture::Slots;
 use super::encode;
@@ -156,6 +156,9 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::Fi | LogAlias::Fp if cx.destination.is_none() && is_passed(cx) => append_text(b"", flags, mode, out),
         LogAlias::Fi => client_address(cx.destination, flags, mode, out),
         LogAlias::Fp => client_port(cx.destination, flags, out),
+        LogAlias::Bi | LogAlias::Si if behind(log) == Some(Behind::Unix) => name("unix", out),
+        LogAlias::Bp if behind(log) == Some(Behind::Unix) => number(0, 4, flags, out),
+        LogAlias::Sp if behind(log).is_some() => number(0, 4, flags, out),
         LogAlias::Bi => server_address(near(), flags, mode, out),
         LogAlias::Bp => server_port(near(), flags, mode, out),
         LogAlias::Si => server_address(far(), flags, mode, out),
@@ -240,6 +243,25 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::SslVersion => {
             append_text(cx.client.tls().map_or("", ClientTls::protocol).as_bytes(), flags, mode, out)
         }
+    }
+}
+
+/// A server without an address of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    /// A unix socket, which HAProxy names so; its port is 0.
+    Unix,
+    /// A passed descriptor, which has a port only.
+    Sockpair,
+}
+
+/// Returns what the server is that the stream has a connection to, if it has no address.
+fn behind(log: &LogRecord) -> Option<Behind> {
+    log.connect_done?;
+    match log.server.as_ref()?.config.address {
+        ServerAddress::Unix(_) | ServerAddress::Abstract(_) => Some(Behind::Unix),
+        ServerAddress::Sockpair(_) => Some(Behind::Sockpair),
+        _ => None,
     }
 }
 

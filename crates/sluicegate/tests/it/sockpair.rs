@@ -173,6 +173,44 @@ fn either_program_passes_connections_to_the_other() {
     }
 }
 
+/// Log lines have a port of servers that have no address.
+#[test]
+fn servers_without_an_address_are_logged_as_haproxys() {
+    let found = [true, false].map(|is_ours| {
+        let (near, far) = pair();
+        let gate = Listening::new();
+        let behind = Running::start(true, &rear(&far, ""), &[far.as_raw_fd()]);
+        let place = behind.place.with_file_name("rear");
+        let other = format!("frontend unix\n bind unix@{}\n http-request return status 200\n", place.display());
+        let _other = Running::start(true, &other, &[]);
+        wait_for("the socket", || place.exists().then_some(()));
+        let text = format!(
+            "frontend front\n bind {}\n log-format \"%HPO si=%{{+Q}}si sp=%sp bi=%{{+Q}}bi bp=%bp.\"\n use_backend \
+             none if {{ path /none }}\n use_backend unix if {{ path /unix }}\n default_backend passed\nbackend none\nbackend \
+             unix\n server s unix@{}\nbackend passed\n server s sockpair@{}\n",
+            gate.word(),
+            place.display(),
+            near.as_raw_fd()
+        );
+        let mut running = Running::start(is_ours, &text, &[gate.fd(), near.as_raw_fd()]);
+        let statuses = ["/", "/unix", "/none"].map(|path| {
+            let status = Client::connect(&gate.address()).get(path).status;
+            running.program().wait_for_output(&format!("{path} si="));
+            status
+        });
+        assert_eq!(statuses, [200, 200, 503]);
+        wait_for("the lines", || {
+            let output = running.program().output();
+            let lines: Vec<_> = output.lines().filter(|line| line.starts_with('/') && line.ends_with('.')).collect();
+            (lines.len() == 3).then(|| lines.join("\n"))
+        })
+    });
+    assert_eq!(found[0], found[1]);
+    let lines = "/ si=\"\" sp=0 bi=\"\" bp=-.\n/unix si=\"unix\" sp=0 bi=\"unix\" bp=0.\n/none si=\"\" sp=- bi=\"\" \
+                 bp=-.";
+    assert_eq!(found[0], lines);
+}
+
 #[test]
 fn a_receiver_that_is_gone_is_an_error_of_this_process() {
     let found = [true, false].map(|is_ours| {
