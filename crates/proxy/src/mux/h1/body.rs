@@ -267,6 +267,23 @@ impl Writer {
         }
     }
 
+    /// Renders what precedes data that does not pass through this program's memory.
+    pub(super) fn begin_unseen(&mut self, count: usize) {
+        self.forget_written();
+        self.forgotten = true;
+        if self.chunked {
+            write_chunk_start(count as u64, &mut self.out);
+        }
+    }
+
+    /// Renders what follows such data.
+    pub(super) fn end_unseen(&mut self) {
+        if self.chunked {
+            self.forget_written();
+            write_chunk_end(&mut self.out);
+        }
+    }
+
     /// Renders the framing of data that is written from where it is, and with `last` the end of the body.
     pub(super) fn lend<'d>(&mut self, data: &'d [u8], last: bool) -> Lent<'d> {
         self.forget_written();

@@ -3,8 +3,10 @@
 //! A relay holds at most one buffer of the source's bytes and about two of rendered ones, and reads only when all of
 //! that is written, so a slow sink stops the source. A head goes out in one write with the body bytes that are there.
 //! Body bytes whose framing doesn't change are written from the buffer they were read into; chunked bodies are
-//! decoded and chunked again, so that extensions and whatever else a peer may read differently end here. A large body
-//! whose framing doesn't change passes from socket to socket through a pipe ([`Pipe`]), and is not seen here.
+//! decoded and chunked again, so that extensions and whatever else a peer may read differently end here. The data of a
+//! large body passes from socket to socket through a pipe ([`Pipe`]), and is not seen here. In chunks, what the pipe takes
+//! at a time becomes a chunk of its own, so a body may go on by copies at any place; a source that brings little at a time
+//! is read, which takes fewer system calls than a pipe and the framing around it.
 
 use std::task::{Context, Poll};
 
@@ -17,6 +19,9 @@ use crate::mux::{FlowError, Moved, Wait};
 /// The number of outstanding bytes from which a body passes through a pipe; for fewer, one or two reads and writes
 /// suffice.
 const SPLICED_MIN: u64 = 64 * 1024;
+
+/// The same for the rest of a chunk. With the framing around it, a pipe takes three system calls.
+const SPLICED_CHUNK_MIN: u64 = 32 * 1024;
 
 /// The number of bytes requested at a time; a pipe takes as many as it can.
 const SPLICED_MAX: usize = 1 << 20;
@@ -126,7 +131,7 @@ impl Relay<'_> {
                         }
                         Spliced::Nothing => {
                             pool.retire(self.source.input);
-                            return Ok(Wait::Source);
+                            return self.wait_for_source(cx, &mut held, moved);
                         }
                         Spliced::Not => {}
                     }
@@ -137,20 +142,34 @@ impl Relay<'_> {
                         continue;
                     }
                     Poll::Ready(()) => {}
-                    Poll::Pending => return Ok(Wait::Source),
+                    Poll::Pending => return self.wait_for_source(cx, &mut held, moved),
                 }
             }
             self.decode_direct(moved)?;
         }
     }
 
+    /// Writes the end of a chunk whose data has passed through a pipe, for which nothing else follows yet.
+    fn wait_for_source(
+        &mut self,
+        cx: &mut Context<'_>,
+        held: &mut usize,
+        moved: &mut Moved,
+    ) -> Result<Wait, FlowError> {
+        match self.sink.writer.poll_gather(cx, self.sink.socket, held, moved)? {
+            Poll::Ready(()) => Ok(Wait::Source),
+            Poll::Pending => Ok(Wait::Sink),
+        }
+    }
+
     /// Returns whether the expected rest is large enough for a pipe.
     fn is_large(&self) -> bool {
-        match self.source.reader.decoder {
-            _ if self.sink.writer.chunked || self.passing.silent => false,
-            BodyDecoder::Length(left) => left >= SPLICED_MIN,
-            BodyDecoder::UntilClose => self.source.reader.streams,
-            BodyDecoder::Chunked(_) => false,
+        let reader = &self.source.reader;
+        match &reader.decoder {
+            _ if self.passing.silent => false,
+            BodyDecoder::Length(left) => *left >= SPLICED_MIN && !self.sink.writer.chunked,
+            BodyDecoder::UntilClose => reader.streams,
+            BodyDecoder::Chunked(decoder) => reader.streams && decoder.data_remaining() >= SPLICED_CHUNK_MIN,
         }
     }
 
@@ -163,7 +182,11 @@ impl Relay<'_> {
             Poll::Ready(Ok(())) => {}
         }
         let Some(mut pipe) = pool.take_pipe() else { return Ok(Spliced::Not) };
-        let most = if let BodyDecoder::Length(left) = reader.decoder { left } else { u64::MAX };
+        let most = match &reader.decoder {
+            BodyDecoder::Length(left) => *left,
+            BodyDecoder::Chunked(decoder) => decoder.data_remaining(),
+            BodyDecoder::UntilClose => u64::MAX,
+        };
         let count = match socket.poll_fill(cx, &mut pipe, usize::try_from(most).unwrap_or(usize::MAX).min(SPLICED_MAX))
         {
             Poll::Ready(Ok(count)) if count > 0 => count,
@@ -184,7 +207,7 @@ impl Relay<'_> {
                 return Ok(Spliced::Nothing);
             }
         };
-        self.sink.writer.forgotten = true;
+        self.sink.writer.begin_unseen(count);
         self.passing.pipe = Some(pipe);
         moved.read += count;
         moved.body += count;
@@ -193,10 +216,13 @@ impl Relay<'_> {
             BodyDecoder::Length(left) => {
                 *left -= count as u64;
                 reader.complete = *left == 0;
+                return Ok(Spliced::Filled);
             }
-            // It returns to reading, which shows whether enough data arrives.
-            _ => reader.streams = count >= pool.size(),
+            BodyDecoder::Chunked(decoder) => decoder.skip_data(count as u64),
+            BodyDecoder::UntilClose => {}
         }
+        // It returns to reading, which shows whether enough data arrives.
+        reader.streams = count >= pool.size();
         Ok(Spliced::Filled)
     }
 
@@ -212,6 +238,7 @@ impl Relay<'_> {
                         && let Some(pipe) = self.passing.pipe.take()
                     {
                         pool.give_back_pipe(pipe);
+                        self.sink.writer.end_unseen();
                     }
                 }
                 Poll::Ready(Err(_)) => return Err(FlowError::Sink),

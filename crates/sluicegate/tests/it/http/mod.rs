@@ -13,6 +13,7 @@ mod differential;
 pub(crate) mod normal;
 mod slow;
 mod smuggling;
+mod splicing;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
