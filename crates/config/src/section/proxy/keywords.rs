@@ -586,9 +586,19 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Connections without TLS stay HTTP/1, even if they begin with HTTP/2's preface.",
         |r, line| r.settings.proxy.options.disable_h2_upgrade = on(line),
     ),
-    option("option splice-auto", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
-    option("option splice-request", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
-    option("option splice-response", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
+    option("option splice-auto", PROXY, "No effect: large bodies and chunks pass through pipes without it.", |_, _| ()),
+    option(
+        "option splice-request",
+        PROXY,
+        "No effect: large bodies and chunks pass through pipes without it.",
+        |_, _| (),
+    ),
+    option(
+        "option splice-response",
+        PROXY,
+        "No effect: large bodies and chunks pass through pipes without it.",
+        |_, _| (),
+    ),
     connection::SERVER_PROBES,
     option(
         "option tcp-smart-accept",
