@@ -70,7 +70,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
         return answer(service, front, stream, &silence).await;
     }
     if stream.cx.switch_to_http {
-        return Outcome::Http;
+        return silence.late().map_or(Outcome::Http, |late| give_up(late, front, stream));
     }
     let looks = frontend.rules.looks_for_backend();
     if looks.request || looks.head {
@@ -85,7 +85,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     };
     let backend = &worker.running.proxies[index as usize];
     if backend.config.mode == Mode::Http {
-        return Outcome::Http;
+        return silence.late().map_or(Outcome::Http, |late| give_up(late, front, stream));
     }
     if backend.config.mode == Mode::Spop {
         // Its servers take messages only.
@@ -130,10 +130,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
         rule::run(&backend.rules.stick_request, Hook::HttpRequest, &mut stream.cx, worker.scripts()).await;
     }
     if let Some(late) = silence.late() {
-        stream.count_ending(late);
-        stream.end(late.who, late.phase);
-        front.end_side();
-        return Outcome::Unread;
+        return give_up(late, front, stream);
     }
     let (card, ends) = (stream.card.clone(), (front.has_ended(), backend.config.options.abortonclose));
     let left = poll_fn(|cx| silence.poll_left(cx, front, &worker.buffers, &card, ends));
@@ -215,6 +212,14 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     }
     stream.end(ending.who, ending.phase);
     if ending == Endings::default() { Outcome::Read } else { Outcome::Unread }
+}
+
+/// Ends a stream whose client was silent for too long before it had a server.
+fn give_up(late: Endings, front: &mut Front<'_>, stream: &mut Active) -> Outcome {
+    stream.count_ending(late);
+    stream.end(late.who, late.phase);
+    front.end_side();
+    Outcome::Unread
 }
 
 /// Makes the filters of scripts of a proxy, and begins with the request. An error ends the stream, whose termination state

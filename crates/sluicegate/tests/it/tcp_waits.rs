@@ -291,6 +291,24 @@ fn waiting_streams_end_as_haproxys() {
     }
 }
 
+/// A client that is late does not become one of HTTP, which would be answered 408. HAProxy closes the connection as well, but
+/// logs nothing.
+#[test]
+fn a_client_that_is_late_does_not_switch_to_http() {
+    let gate = Listening::new();
+    let text = format!(
+        "defaults\n timeout client 200ms\nfrontend f\n mode tcp\n bind {}\n log stdout format raw local0\n log-format \"ends \
+         %b %ts\"\n tcp-request inspect-delay 60s\n tcp-request content accept if WAIT_END\n default_backend b\nbackend b\n \
+         mode http\n http-request return status 200\n",
+        gate.word()
+    );
+    let mut server = start(&text, &[&gate]);
+    let mut client = Client::connect(&gate.address());
+    client.send("GET / HT");
+    assert_eq!(client.read_to_end(), b"");
+    server.program.wait_for_output("ends f cR\n");
+}
+
 const SERVICES: &str = "
 core.register_service('echo', 'tcp', function(applet)
   local line = applet:getline()
