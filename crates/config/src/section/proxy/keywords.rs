@@ -586,19 +586,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Connections without TLS stay HTTP/1, even if they begin with HTTP/2's preface.",
         |r, line| r.settings.proxy.options.disable_h2_upgrade = on(line),
     ),
-    option("option splice-auto", PROXY, "No effect: large bodies and chunks pass through pipes without it.", |_, _| ()),
-    option(
-        "option splice-request",
-        PROXY,
-        "No effect: large bodies and chunks pass through pipes without it.",
-        |_, _| (),
-    ),
-    option(
-        "option splice-response",
-        PROXY,
-        "No effect: large bodies and chunks pass through pipes without it.",
-        |_, _| (),
-    ),
+    option("option splice-auto", PROXY, "No effect: large bodies pass through pipes anyway.", |_, _| ()),
+    option("option splice-request", PROXY, "No effect: large bodies pass through pipes anyway.", |_, _| ()),
+    option("option splice-response", PROXY, "No effect: large bodies pass through pipes anyway.", |_, _| ()),
     connection::SERVER_PROBES,
     option(
         "option tcp-smart-accept",
@@ -822,12 +812,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     timeout("timeout check", BACK, "Maximum duration of a check after its connection.", |r, line| {
         r.timeout(line, |t| &mut t.check)
     }),
-    timeout(
-        "timeout client",
-        FRONT,
-        "Maximum inactivity time on the client side; in 'mode tcp' whatever the stream waits for meanwhile.",
-        |r, line| r.timeout(line, |t| &mut t.client),
-    ),
+    timeout("timeout client", FRONT, "Maximum inactivity time on the client side.", |r, line| {
+        r.timeout(line, |t| &mut t.client)
+    }),
     timeout(
         "timeout client-hs",
         FRONT,
