@@ -9,7 +9,8 @@
 //! which works inside a chroot. If `httpclient.resolvers.id` or `.prefer` is set, the system is not asked; if
 //! `httpclient.resolvers.disabled` is on, only the cached `/etc/hosts` is used.
 //!
-//! Limits: `httpclient.retries` more attempts to connect, `httpclient.timeout.connect` each; the size of a response's
+//! Limits: `httpclient.retries` more attempts to connect, `httpclient.timeout.connect` each, and as many more requests of a
+//! script whose connection ends without a response or whose server is late; the size of a response's
 //! head, as for any server; the size of its body and a deadline, both set by the caller. Redirects are returned like
 //! other responses.
 
@@ -71,7 +72,7 @@ pub(crate) enum Malformed {
     Url,
     /// The destination is not an address.
     Destination,
-    /// A method, field or value that would split the request, or a field that frames the body.
+    /// A method, field or value that would split the request.
     Headers,
 }
 
@@ -106,8 +107,10 @@ pub(crate) enum Failure {
     Unresolved,
     /// No connection, or no TLS.
     Unreachable,
-    /// The response is invalid, too large or missing.
+    /// The response is invalid or too large.
     NoAnswer,
+    /// The connection has ended without a response.
+    Ended,
     /// The deadline has passed.
     Late,
 }
@@ -118,7 +121,7 @@ impl Failure {
         match self {
             Failure::Unresolved => "the server's name could not be resolved",
             Failure::Unreachable => "the server could not be reached",
-            Failure::NoAnswer => "the server sent no valid response",
+            Failure::NoAnswer | Failure::Ended => "the server sent no valid response",
             Failure::Late => "the server did not respond in time",
         }
     }
@@ -187,16 +190,29 @@ impl HttpClient {
         timeout(deadline, self.exchange(request, bounds)).await.unwrap_or(Err(Failure::Late))
     }
 
-    /// Performs a request; each wait for the server has a time limit, the whole request has none.
+    /// Performs a request; each wait for the server has a time limit, the whole request has none. As in HAProxy, any request
+    /// is sent again if the connection ends without a response, or the server is late.
     ///
     /// # Errors
     /// The reason why there is no response.
-    pub(crate) async fn exchange(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
+    pub(crate) async fn persist(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
+        for _ in 0..self.settings.retries {
+            match self.exchange(request, bounds).await {
+                Err(Failure::Ended | Failure::Late) => {}
+                result => return result,
+            }
+        }
+        self.exchange(request, bounds).await
+    }
+
+    async fn exchange(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
         let mut stream = self.connect(request).await?;
         let mut exchange: Box<dyn Exchange + '_> = match stream.alpn() == Some(b"h2") {
             true => Box::new(h2::Stream::new(request, bounds.body)?),
             false => Box::new(Reader::new(request, bounds.body)),
         };
+        // Whether something has come.
+        let mut begun = false;
         loop {
             if !exchange.output().is_empty() {
                 match stream.try_write(exchange.output()) {
@@ -215,11 +231,18 @@ impl HttpClient {
             }
             exchange.input().reserve(CHUNK);
             match stream.try_read_buf(exchange.input()) {
+                Ok(0) if !begun => return Err(Failure::Ended),
                 Ok(0) => return exchange.end(),
-                Ok(_) if exchange.read()? => return exchange.end(),
-                Ok(_) => continue,
+                Ok(_) => {
+                    begun = true;
+                    if exchange.read()? {
+                        return exchange.end();
+                    }
+                    continue;
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) if !begun => return Err(Failure::Ended),
                 Err(_) => return exchange.end(),
             }
             let more = !exchange.output().is_empty();
@@ -320,7 +343,13 @@ fn https(global: &GlobalTls) -> Option<ServerSettings> {
 }
 
 impl HttpRequest {
-    /// Makes a request. `host`, `accept` and `user-agent` are added unless given, and the fields that frame the body.
+    /// Returns whether its response has no body.
+    pub(crate) fn is_head(&self) -> bool {
+        self.method == Method::Head
+    }
+
+    /// Makes a request. `host`, `accept` and `user-agent` are added unless given. As in HAProxy, given fields that frame the
+    /// body are left out, and so is the wish to keep the connection.
     /// `destination` replaces the address of the URL.
     ///
     /// # Errors
@@ -385,10 +414,13 @@ impl HttpRequest {
             [(&b"host"[..], authority.as_bytes()), (b"accept", b"*/*"), (b"user-agent", b"HAProxy")].map(Some);
         let mut name_of_host = authority.as_bytes();
         for (name, value) in fields {
-            let frames =
-                name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding");
-            if !is_field_name(name) || !is_field_value(value) || frames {
+            if !is_field_name(name) || !is_field_value(value) {
                 return Err(Malformed::Headers);
+            }
+            let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
+            let keeps = is(b"connection") && value.eq_ignore_ascii_case(b"keep-alive");
+            if is(b"content-length") || is(b"transfer-encoding") || keeps {
+                continue;
             }
             if name.eq_ignore_ascii_case(b"host") {
                 name_of_host = value;

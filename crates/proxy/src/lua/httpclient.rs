@@ -5,8 +5,8 @@
 //! `user-agent` unless given, and a body in chunks. Failures have HAProxy's statuses and pages: 503 if the server
 //! cannot be reached, 502 for an invalid response, 504 after a timeout. Redirects are returned like any other response.
 //!
-//! Differences: connections are not kept, and a missing response is not requested again. A name or value that would
-//! split the request is an error.
+//! Differences: connections are not kept, and the response that is missing after the last attempt is 502, where HAProxy's
+//! has the status 0. A name or value that would split the request is an error.
 //!
 //! Limits: those of the client, and [`BODY_MAX`] bytes of a body, beyond which the response is invalid. `timeout` limits
 //! every wait for the other side.
@@ -48,7 +48,7 @@ fn failed(failure: Failure) -> Answer {
             return answer;
         }
         Failure::Unreachable => 503,
-        Failure::NoAnswer => 502,
+        Failure::NoAnswer | Failure::Ended => 502,
         Failure::Late => 504,
     };
     answer.body.extend_from_slice(status::error_page(status).fill(&mut answer.head));
@@ -59,7 +59,16 @@ impl Request {
     /// Performs the request; every failure is also returned as an answer.
     pub(super) async fn perform(self) -> Answer {
         let bounds = Bounds { body: BODY_MAX, wait: self.timeout };
-        self.client.exchange(&self.request, bounds).await.unwrap_or_else(failed)
+        match self.client.persist(&self.request, bounds).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                let mut answer = failed(failure);
+                if self.request.is_head() {
+                    answer.body.clear();
+                }
+                answer
+            }
+        }
     }
 }
 
@@ -123,7 +132,7 @@ fn make(
     timeout: Option<Duration>,
     client: Option<Arc<HttpClient>>,
 ) -> Result<Request, Wrong> {
-    let body = body.map_or(Body::Empty, Body::Chunked);
+    let body = body.filter(|body| !body.is_empty()).map_or(Body::Empty, Body::Chunked);
     let request = HttpRequest::new(method, url, destination, pairs(fields), body).map_err(Wrong::Malformed)?;
     let client = client.filter(|client| !request.is_secure() || client.has_https()).ok_or(Wrong::Tls)?;
     Ok(Request { client, request, timeout })

@@ -465,9 +465,10 @@ the request's `host` field; an address in its place
 can't be verified. Each request has its own connection. Names are looked up in `/etc/hosts`, by the system, and then in the
 section `default` of `resolvers`; `httpclient.resolvers.*` name another section, and the preferred family of addresses. The
 result is 503 if a name has no address, if the server cannot be reached after `httpclient.retries` more attempts, each of
-`httpclient.timeout.connect`, or if its handshake fails, which is not repeated. A response's body is limited to 64 MiB. Arguments that would split the request, and header fields that frame its body, are
-errors. A request that timed out is not repeated; an interim response
-(1xx) is skipped, where 2.6 returns its head.
+`httpclient.timeout.connect`, or if its handshake fails, which is not repeated. A response's body is limited to 64 MiB.
+Arguments that would split the request are errors; header fields that frame its body, and `connection: keep-alive`, are left
+out. Any request is sent again, at most `httpclient.retries` times, if its connection ends without a response or the server is
+late; an interim response (1xx) is skipped, where 2.6 returns its head.
 
 **Pooled sockets.** `tcp:setkeepalive(pool, max_idle, timeout)` returns a socket's connection to a pool, from which
 `core.tcp():connect(host, port, {pool = \"name\"})` takes it; the default name of a pool is the address. A pool keeps at most

@@ -491,7 +491,12 @@ unsafe fn receive_on(lua: *mut lua_State) -> c_int {
     // SAFETY: arguments stay on the stack while the function waits; the socket keeps what it received.
     unsafe {
         let socket = check(lua);
-        let pattern = pattern(lua);
+        // As in LuaSocket, the prefix is a part of what is wanted.
+        let prefix = to_bytes(lua, 3).map_or(0, <[u8]>::len);
+        let pattern = match pattern(lua) {
+            Pattern::Count(count) => Pattern::Count(count.saturating_sub(prefix)),
+            pattern => pattern,
+        };
         loop {
             let pending = socket.pending();
             let (limit, want) = match pattern {
