@@ -54,6 +54,18 @@ async fn more(front: &mut Front<'_>, pool: &BufferPool, deadline: Option<Instant
     .await
 }
 
+/// Reads what a new client has sent already: as in HAProxy, rules without an inspect delay see it.
+pub(super) async fn read_arrived(front: &mut Front<'_>, pool: &BufferPool) {
+    // The worker learns that there is something when it polls its sockets next.
+    tokio::task::yield_now().await;
+    poll_fn(|cx| {
+        // A failure is met again by the next read.
+        let _ = front.poll_fill(cx, pool);
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// The time limit for a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {

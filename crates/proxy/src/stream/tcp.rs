@@ -66,15 +66,20 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let mut silence = Silence::new(frontend.config.timeouts.client);
     offload(SpoeEvent::ClientSession, [Some(frontend), None], front, stream).await;
     offload(SpoeEvent::FrontendTcpRequest, [Some(frontend), None], front, stream).await;
+    let (content, choice) = (&frontend.rules.tcp_request_content, frontend.rules.looks_for_backend());
+    let looks = content.looks();
+    let has_scripts = worker.scripts.is_some() && !content.is_empty();
+    if looks.request || looks.head || choice.request || choice.head || has_scripts {
+        inspect::read_arrived(front, &worker.buffers).await;
+    }
     if let Err(service) = request_rules(frontend, front, stream, &mut silence).await {
         return answer(service, front, stream, &silence).await;
     }
     if stream.cx.switch_to_http {
         return silence.late().map_or(Outcome::Http, |late| give_up(late, front, stream));
     }
-    let looks = frontend.rules.looks_for_backend();
-    if looks.request || looks.head {
-        inspect::see_request(front, stream, looks.head);
+    if choice.request || choice.head {
+        inspect::see_request(front, stream, choice.head);
     }
     let chosen = rule::choose_backend(&frontend.rules, &mut stream.cx, worker.scripts()).await;
     let Some(ProxyId(index)) = chosen else {

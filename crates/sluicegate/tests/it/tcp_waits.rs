@@ -386,3 +386,39 @@ fn clients_that_leave_a_service_are_logged_as_haproxys() {
         assert_eq!(seen, [ends, ends], "{at} {service}: haproxy's, then ours");
     }
 }
+
+/// Rules that wait for nothing see what a client has sent before the program looks at its connection. Both programs stand
+/// still meanwhile.
+#[test]
+fn rules_without_a_delay_see_what_has_come() {
+    let mut seen = Vec::new();
+    for is_ours in [false, true] {
+        let gate = Listening::new();
+        let text = format!(
+            "defaults\n mode tcp\n retries 0\n timeout client 9s\n timeout server 9s\n timeout connect 9s\nfrontend f\n bind {}\n \
+             log stdout format raw local0\n log-format \"sees %b %[var(sess.came)]\"\n tcp-request content \
+             set-var(sess.came) req.len\n use_backend b if {{ req.payload(0,0) -m beg hello }}\n default_backend a\n\
+             backend a\n server s 127.0.0.1:1\nbackend b\n server s 127.0.0.1:1\n",
+            gate.word()
+        );
+        let (mut ours, mut theirs);
+        let program = if is_ours {
+            ours = start(&text, &[&gate]);
+            &mut ours.program
+        } else {
+            theirs = Haproxy::start_2_8(&text, &[&gate]);
+            &mut theirs.program
+        };
+        program.signal(libc::SIGSTOP);
+        let mut client = Client::connect(&gate.address());
+        client.send("hello, world");
+        program.signal(libc::SIGCONT);
+        let line = wait_for("the log line", || {
+            let output = program.output();
+            let (_, rest) = output.split_once("sees ")?;
+            rest.split_once('\n').map(|(line, _)| line.to_owned())
+        });
+        seen.push(line);
+    }
+    assert_eq!(seen, ["b 12", "b 12"], "haproxy's, then ours");
+}
