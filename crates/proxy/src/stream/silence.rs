@@ -95,6 +95,10 @@ impl Silence {
             let stays = has_sent || is_connecting && had_ended;
             return if stays { Poll::Pending } else { Poll::Ready(Left::Ended) };
         }
+        // As in 2.6 and 3.2, a client is not late while its data waits for a connection.
+        if is_connecting && has_sent {
+            return Poll::Pending;
+        }
         front.arm(self.deadline_of(front, pool));
         ready!(front.poll_alarm(cx));
         self.end(Endings { who: b'c', phase: if is_connecting { b'C' } else { b'Q' } });
