@@ -39,9 +39,6 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
             if int(0) == Some(0) {
                 return Err((0, "the index counts from 1, or from -1 backwards".to_owned()));
             }
-            if let Some(count) = int(2).filter(|count| *count < 0) {
-                return Err((2, format!("the count {count} is negative")));
-            }
         }
         Converter::AddItem if !matches!(args.get(1), Some(Arg::Var(_))) && text(2).is_none() => {
             return Err((0, "a variable or a string must follow".to_owned()));

@@ -99,11 +99,14 @@ pub(super) fn even(_: &Args<'_>) -> Compiled {
     unary(|number| Value::Bool(number & 1 == 0))
 }
 
-/// `x509_v_err_str`: the name of a verification error.
+/// `x509_v_err_str`: the name of a verification error, or the number of another.
 pub(super) fn x509_v_err_str(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| {
-        let code = i32::try_from(value.to_int()?).ok()?;
-        codes::name(code).map(|name| Value::text(name.as_bytes()))
+        let code = value.to_int()?;
+        Some(match i32::try_from(code).ok().and_then(codes::name) {
+            Some(name) => Value::text(name.as_bytes()),
+            None => Value::owned_text((code as u64).to_string().into_bytes()),
+        })
     })
 }
 

@@ -240,8 +240,8 @@ impl Cut {
         if index == 0 {
             return Err("the index counts from 1, or from -1 backwards".to_owned());
         }
-        let count = usize::try_from(count).map_err(|_| format!("the count {count} is negative"))?;
-        Ok(Cut { index, delimiters: args.text(1)?, count })
+        // As in HAProxy, a negative count is none.
+        Ok(Cut { index, delimiters: args.text(1)?, count: usize::try_from(count).unwrap_or(0) })
     }
 
     fn separates(&self, byte: u8) -> bool {
