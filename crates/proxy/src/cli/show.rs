@@ -137,6 +137,19 @@ fn show_info(call: &mut Call<'_>) {
 fn show_stat(mut call: Call<'_>) -> Answer<'_> {
     Box::pin(async move {
         let Flags { format, described, .. } = flags(&call);
+        match call.args {
+            [domain, name, ..] if domain == b"domain" && name == b"resolvers" => {
+                let text = super::resolvers::stat(call.running, format);
+                call.out.push(text);
+                return Ok(());
+            }
+            [domain, name, rest @ ..] if domain == b"domain" && name == b"proxy" => call.args = rest,
+            [domain, ..] if domain == b"domain" => {
+                call.say("Invalid statistics domain.");
+                return Ok(());
+            }
+            _ => {}
+        }
         let describe = described.then_some(stats::describe::column as typed::Describe);
         let filter = match filter(call.args, call.running) {
             Ok(filter) => filter,

@@ -336,8 +336,19 @@ fn figures_of_name_servers_are_haproxys() {
 fn sections_are_listed_as_in_haproxy() {
     let sides = both("timeout resolve 1h\n", "backend t\n server s 127.0.0.1:80\n", |_| ());
     let [haproxy, own] = sides.each_ref();
-    for command in ["show resolvers", "show resolvers dns", "show resolvers default", "show resolvers x"] {
-        assert_eq!(own.ask(command), haproxy.ask(command), "{command}");
+    for command in [
+        "show resolvers",
+        "show resolvers dns",
+        "show resolvers default",
+        "show resolvers x",
+        "show stat domain resolvers",
+        "show stat domain resolvers typed",
+        "show stat domain resolvers json",
+        "show stat domain x",
+        "show stat domain",
+    ] {
+        // Between two servers HAProxy forgets a comma of JSON.
+        assert_eq!(own.ask(command), haproxy.ask(command).replace("}][{", "}],[{"), "{command}");
     }
     assert!(own.ask("show resolvers").contains("Resolvers section default\n"));
 }
