@@ -12,12 +12,14 @@ use crate::local_reply::{LocalReply, ReplyPage, ReplySource};
 
 /// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may also write it by hand.
 const CLASS: &str = r#"
+-- Scripts may change the libraries, and 'tune.lua.openlibs' may leave them out.
+local lower, tointeger = string.lower, math.tointeger
 local reason_of = ...
 local Reply = {}
 Reply.__index = Reply
 
 function Reply:set_status(status, reason)
-    local code = math.tointeger(status)
+    local code = tointeger(status)
     if not code then error("bad argument #1 to 'set_status' (number expected, got " .. type(status) .. ")", 2) end
     if code < 100 or code > 599 then return false end
     self.status, self.reason = code, reason or reason_of(code)
@@ -28,7 +30,7 @@ function Reply:add_header(name, value)
     if name == nil or value == nil then
         error("bad argument #" .. (name == nil and 1 or 2) .. " to 'add_header' (string expected, got no value)", 2)
     end
-    name = string.lower(name)
+    name = lower(name)
     local values = self.headers[name]
     if values == nil then
         self.headers[name] = { value }
@@ -40,7 +42,7 @@ function Reply:add_header(name, value)
 end
 
 function Reply:del_header(name)
-    self.headers[string.lower(name)] = nil
+    self.headers[lower(name)] = nil
 end
 
 function Reply:set_body(body)
