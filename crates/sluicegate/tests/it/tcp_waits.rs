@@ -259,6 +259,14 @@ fn logged(program: &Program, name: &str) -> Option<String> {
     Some(format!("{} {} {}", words[0], time(words[1]), time(words[2])))
 }
 
+/// Runs a conversation with one of the programs.
+fn with_program<R>(is_ours: bool, text: &str, gates: &[&Listening], talk: impl FnOnce(&mut Program) -> R) -> R {
+    match is_ours {
+        true => talk(&mut start(text, gates).program),
+        false => talk(&mut Haproxy::start_2_8(text, gates).program),
+    }
+}
+
 #[test]
 fn waiting_streams_end_as_haproxys() {
     for (at, case) in CASES.iter().enumerate() {
@@ -274,17 +282,10 @@ fn waiting_streams_end_as_haproxys() {
                 place.lines(case)
             );
             let gates = [&place.gate, &place.other];
-            let (mut ours, mut theirs);
-            let program = if is_ours {
-                ours = start(&text, &gates);
-                &mut ours.program
-            } else {
-                theirs = Haproxy::start_2_8(&text, &gates);
-                &mut theirs.program
-            };
-            let got = place.play(case, &stats);
-            let line = wait_for("the log line", || logged(program, case.name));
-            seen.push((line, got));
+            seen.push(with_program(is_ours, &text, &gates, |program| {
+                let got = place.play(case, &stats);
+                (wait_for("the log line", || logged(program, case.name)), got)
+            }));
         }
         assert_eq!(seen[0], seen[1], "{at} {}: haproxy's, then ours", case.name);
         assert_eq!(seen[1].0, case.ends, "{}", case.name);
@@ -361,27 +362,20 @@ fn clients_that_leave_a_service_are_logged_as_haproxys() {
                 script.display(),
                 gate.word()
             );
-            let (mut ours, mut theirs);
-            let program = if is_ours {
-                ours = start(&text, &[&gate]);
-                &mut ours.program
-            } else {
-                theirs = Haproxy::start_2_8(&text, &[&gate]);
-                &mut theirs.program
-            };
-            let mut client = Client::connect(&gate.address());
-            match service {
-                "echo" => echoed(&mut client),
-                _ => assert_eq!(client.read_exact(1), b"x"),
-            }
-            let _silent = leave(client);
-            program.wait_for_output("leaves ");
-            let line = wait_for("the log line", || {
-                let output = program.output();
-                let (_, rest) = output.split_once("leaves ")?;
-                (rest.len() > 2).then(|| rest[..2].to_owned())
-            });
-            seen.push(line);
+            seen.push(with_program(is_ours, &text, &[&gate], |program| {
+                let mut client = Client::connect(&gate.address());
+                match service {
+                    "echo" => echoed(&mut client),
+                    _ => assert_eq!(client.read_exact(1), b"x"),
+                }
+                let _silent = leave(client);
+                program.wait_for_output("leaves ");
+                wait_for("the log line", || {
+                    let output = program.output();
+                    let (_, rest) = output.split_once("leaves ")?;
+                    (rest.len() > 2).then(|| rest[..2].to_owned())
+                })
+            }));
         }
         assert_eq!(seen, [ends, ends], "{at} {service}: haproxy's, then ours");
     }
@@ -401,24 +395,17 @@ fn rules_without_a_delay_see_what_has_come() {
              backend a\n server s 127.0.0.1:1\nbackend b\n server s 127.0.0.1:1\n",
             gate.word()
         );
-        let (mut ours, mut theirs);
-        let program = if is_ours {
-            ours = start(&text, &[&gate]);
-            &mut ours.program
-        } else {
-            theirs = Haproxy::start_2_8(&text, &[&gate]);
-            &mut theirs.program
-        };
-        program.signal(libc::SIGSTOP);
-        let mut client = Client::connect(&gate.address());
-        client.send("hello, world");
-        program.signal(libc::SIGCONT);
-        let line = wait_for("the log line", || {
-            let output = program.output();
-            let (_, rest) = output.split_once("sees ")?;
-            rest.split_once('\n').map(|(line, _)| line.to_owned())
-        });
-        seen.push(line);
+        seen.push(with_program(is_ours, &text, &[&gate], |program| {
+            program.signal(libc::SIGSTOP);
+            let mut client = Client::connect(&gate.address());
+            client.send("hello, world");
+            program.signal(libc::SIGCONT);
+            wait_for("the log line", || {
+                let output = program.output();
+                let (_, rest) = output.split_once("sees ")?;
+                rest.split_once('\n').map(|(line, _)| line.to_owned())
+            })
+        }));
     }
     assert_eq!(seen, ["b 12", "b 12"], "haproxy's, then ours");
 }
