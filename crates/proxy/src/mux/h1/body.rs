@@ -334,6 +334,12 @@ impl Writer {
         self.poll_pass(moved, |bytes| socket.poll_write(cx, bytes))
     }
 
+    /// Returns whether all that was rendered is written.
+    #[inline]
+    pub(super) fn is_flushed(&self) -> bool {
+        self.written == self.out.len()
+    }
+
     /// Like [`Writer::poll_flush`], but what can't be written again anyway is gathered, see [`Socket::poll_gather`].
     pub(super) fn poll_gather(
         &mut self,

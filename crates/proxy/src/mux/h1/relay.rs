@@ -150,12 +150,16 @@ impl Relay<'_> {
     }
 
     /// Writes the end of a chunk whose data has passed through a pipe, for which nothing else follows yet.
+    #[inline]
     fn wait_for_source(
         &mut self,
         cx: &mut Context<'_>,
         held: &mut usize,
         moved: &mut Moved,
     ) -> Result<Wait, FlowError> {
+        if self.sink.writer.is_flushed() {
+            return Ok(Wait::Source);
+        }
         match self.sink.writer.poll_gather(cx, self.sink.socket, held, moved)? {
             Poll::Ready(()) => Ok(Wait::Source),
             Poll::Pending => Ok(Wait::Sink),
