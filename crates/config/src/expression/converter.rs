@@ -35,10 +35,8 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
                 }
             }
         }
-        Converter::Field | Converter::Word => {
-            if int(0) == Some(0) {
-                return Err((0, "the index counts from 1, or from -1 backwards".to_owned()));
-            }
+        Converter::Field | Converter::Word if int(0) == Some(0) => {
+            return Err((0, "the index counts from 1, or from -1 backwards".to_owned()));
         }
         Converter::AddItem if !matches!(args.get(1), Some(Arg::Var(_))) && text(2).is_none() => {
             return Err((0, "a variable or a string must follow".to_owned()));

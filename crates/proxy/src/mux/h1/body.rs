@@ -202,7 +202,7 @@ impl Writer {
     /// Begins a message with this framing of its body; its head must be rendered into the returned buffer. Unwritten
     /// data of the previous message stays in front of it.
     pub(super) fn begin(&mut self, framing: Framing) -> &mut Vec<u8> {
-        if self.written == self.out.len() {
+        if self.is_flushed() {
             self.out.clear();
             self.written = 0;
             self.forgotten = false;
@@ -239,11 +239,11 @@ impl Writer {
     }
 
     pub(super) fn has_room(&self, limit: usize) -> bool {
-        (self.written == 0 || self.written == self.out.len()) && self.out.len() - self.written < limit
+        (self.written == 0 || self.is_flushed()) && self.out.len() - self.written < limit
     }
 
     pub(super) fn forget_written(&mut self) {
-        if self.written > 0 && self.written == self.out.len() {
+        if self.written > 0 && self.is_flushed() {
             self.out.clear();
             self.written = 0;
             self.forgotten = true;
