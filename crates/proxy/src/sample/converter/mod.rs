@@ -237,7 +237,6 @@ mod tests {
         check_error(Converter::Field, &[], "an index is needed");
         check_error(Converter::Field, &["0", ","], "the index counts from 1, or from -1 backwards");
         check_error(Converter::Word, &["x", ","], "'x' is not an integer");
-        check_error(Converter::Word, &["1", ",", "-1"], "the count -1 is negative");
         check_error(Converter::Concat, &["a", "nothing"], "'nothing' is not a variable's name");
         check_error(Converter::StoreGet, &["none"], "no store is named 'none'");
     }
