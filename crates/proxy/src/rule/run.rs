@@ -15,7 +15,7 @@ use super::spoe::Asked;
 use super::{Hook, ProxyRules, ReplySource, RuleList, Verdict};
 use crate::auth;
 use crate::limit::PendingAnswer;
-use crate::sample::Sample;
+use crate::sample::{Effect, Sample};
 use crate::stream::{
     ActionOutcome, BoundAction, Pending, ScriptAttempt, ScriptCall, ScriptHook, Scripts, StreamContext,
 };
@@ -145,11 +145,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 }
             }
             Step::Assign(variable, set, sample) => {
-                if set {
-                    cx.variables.set(&variable, sample.clone());
-                } else {
-                    cx.variables.unset(&variable);
-                }
+                Effect::Set(variable, set.then(|| sample.clone())).apply(cx);
                 machine.give(Some(sample));
             }
             Step::Effect(effect, sample) => {

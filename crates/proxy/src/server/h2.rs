@@ -62,7 +62,7 @@ pub(crate) struct Slot {
     key: Option<StreamKey>,
     /// Responses that the stream has not taken yet.
     heads: VecDeque<(Message, ResponseHead)>,
-    /// What they cost.
+    /// Their bytes, and [`HEAD_COST`] of each.
     heads_size: usize,
     /// Data that the stream has not taken yet.
     pub(crate) received: Vec<u8>,

@@ -2,7 +2,7 @@
 //!
 //! HAProxy measures a timeout from the last activity of its side, whatever the stream waits for meanwhile: content rules,
 //! a queue, a connection. So the time begins with the stream for the client and with the connection for the server, and
-//! the relay goes on with it.
+//! the relay continues it.
 
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};

@@ -28,7 +28,7 @@ struct Case {
     frontend: &'static str,
     backend: &'static str,
     server: Server,
-    /// What the client sends, and whether it then ends its side.
+    /// The data of the client, and whether it then ends its side.
     sends: (&'static str, bool),
     /// The termination state, and whether times of queue and connection are logged.
     ends: &'static str,
@@ -108,7 +108,7 @@ const CASES: &[Case] = &[
         sends: ("x", false),
         ends: "cQ + -",
     },
-    // What it sent is served all the same, and its end follows.
+    // Its data is served nevertheless, and its end follows.
     Case {
         name: "served-behind-queue",
         frontend: " timeout client 200ms",
@@ -159,7 +159,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// What a case needs besides the program.
+/// The sockets of a case.
 struct Place {
     gate: Listening,
     /// Where the other client of a server connects that is taken.

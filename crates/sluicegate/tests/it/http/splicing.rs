@@ -292,7 +292,7 @@ fn a_body_that_is_cut_stays_incomplete() {
         let (_, down) = gate.exchange(vec![b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()], vec![response]);
         assert_eq!(down.trailers, None, "{at}");
         assert!(body.data().starts_with(&down.data), "{at}");
-        // What had come of the data is there.
+        // The received part of the data is forwarded.
         let arrived = cut.saturating_sub(16).min(body.data().len());
         assert!(down.data.len() >= arrived - 16, "{at}: {} of {arrived}", down.data.len());
         gate.server.program.wait_for_output("ends SD\n");

@@ -63,7 +63,7 @@ impl Both {
     }
 }
 
-/// What of an answer is compared.
+/// The compared parts of an answer.
 fn seen(answer: &Answer) -> (Vec<u16>, u16, String, String, bool) {
     let interim = answer.interim.iter().map(|(status, _)| *status).collect();
     (interim, answer.status, answer.fields.clone(), answer.text(), answer.complete)
