@@ -11,6 +11,7 @@ use crate::frontend::{FrontendShared, Gate};
 use crate::limit::Limit;
 use crate::process::Process;
 use crate::resolve::Resolver;
+use crate::ring::LineSink;
 use crate::server::{BackendShared, ServerRun, build_backend};
 use crate::stick::Table;
 
@@ -33,6 +34,8 @@ pub struct Directory {
     pub(crate) caches: Vec<Arc<Cache>>,
     /// Limits of rules, in the order of the file.
     pub limits: Vec<Arc<Limit>>,
+    /// Destinations of lines by their names: rings and outputs.
+    pub(crate) sinks: Vec<Arc<dyn LineSink>>,
     /// Statuses that count as errors of the client and as failures of the server.
     pub status_classes: StatusClasses,
 }
@@ -105,6 +108,11 @@ impl Directory {
     /// Returns the stick table of this name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.iter().find(|table| &*table.name == name)
+    }
+
+    /// Returns the ring or the output of this name.
+    pub(crate) fn sink(&self, name: &str) -> Option<&Arc<dyn LineSink>> {
+        self.sinks.iter().find(|sink| sink.name() == name)
     }
 
     /// Returns the cache of this name.

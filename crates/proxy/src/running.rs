@@ -251,12 +251,23 @@ pub fn build_after(
     })?;
     let limits = Limit::all(&config.limits, &parts.engines, before.map_or(&[], |before| &before.directory.limits));
     let caches = Cache::all(&config.caches, &parts.engines, before.map_or(&[], |before| &before.directory.caches));
+    let sinks = parts.logger.by_name();
     let status_classes = config.global.status_classes;
     let process = parts.process.clone();
     let backends = (0..).map(ProxyId).zip(&config.proxies).filter(|(_, proxy)| proxy.kind != ProxyKind::Frontend);
     let backends = backends.map(|(id, proxy)| (proxy.name.clone(), id)).collect();
-    let directory =
-        Directory { process, proxies: sides, tables, user_lists, resolvers, caches, limits, status_classes, backends };
+    let directory = Directory {
+        process,
+        proxies: sides,
+        tables,
+        user_lists,
+        resolvers,
+        caches,
+        limits,
+        sinks,
+        status_classes,
+        backends,
+    };
     let directory = Arc::new(directory);
     let peers = peers::sections(&config, &states, &directory, &parts.engines, peers_before)?;
     let mut proxies = Vec::with_capacity(config.proxies.len());

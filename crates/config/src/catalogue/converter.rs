@@ -743,10 +743,11 @@ converters![
         "debug",
         Converter::Debug,
         &[A::Str, A::Str],
-        2,
+        0,
         Output::Any,
         Output::Any,
-        "Writes a prefix, the sample's type and the sample to `stderr` or `stdout`, and returns it.",
+        "Writes a prefix, the sample's type and the sample to a ring (`buf0` by default), `stderr` or `stdout`, and \
+         returns it.",
     ),
     row(
         "set-var",

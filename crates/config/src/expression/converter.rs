@@ -140,9 +140,8 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
             }
         }
         Converter::Debug => {
-            let destination = text(1).unwrap_or_default();
-            if !["stderr", "stdout"].contains(&&*destination) {
-                return Err((1, format!("'{destination}' is no destination: 'stderr' and 'stdout' are")));
+            if let Some(name) = text(1) {
+                stores.find_sink(&name).map_err(|message| (1, message))?;
             }
         }
         Converter::Digest => algorithm(&text(0).unwrap_or_default())?,

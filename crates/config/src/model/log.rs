@@ -165,6 +165,9 @@ impl Ring {
     /// The default of `size`, bytes.
     pub const SIZE: usize = 16_384;
 
+    /// The names of the sinks that are always there, which a section cannot have.
+    pub const BUILT_IN: [&str; 4] = ["stdout", "stderr", "buf0", "dpapi"];
+
     /// Returns the maximum length of a message in a ring of this size: each has its length and a byte in front of it.
     pub fn max_payload(size: usize) -> usize {
         let most = size.saturating_sub(2);

@@ -3,7 +3,6 @@
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::Ring;
-use crate::section::proxy::ring::BUILT_IN;
 use crate::section::table::{self, MANY, Row, Table};
 use crate::section::{Section, SectionKind};
 use crate::traces::{TraceSeverity, Traces, unreported};
@@ -59,7 +58,7 @@ pub(crate) fn all(sections: &[Section], rings: &[Ring], diagnostics: &mut Diagno
                     (2..line.len()).step_by(2).filter(|index| line.text(*index) == "sink").map(|index| index + 1)
                 {
                     let name = line.text(index);
-                    let known = || rings.iter().map(|ring| &*ring.name).chain(BUILT_IN);
+                    let known = || rings.iter().map(|ring| &*ring.name).chain(Ring::BUILT_IN);
                     if !["", "none"].contains(&name) && !known().any(|known| known == name) {
                         let near = crate::suggest::nearest(name, known());
                         diagnostics

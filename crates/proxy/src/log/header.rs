@@ -68,7 +68,7 @@ pub fn host_name() -> &'static [u8] {
 }
 
 /// What the header of a message says, as far as its format has a place for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meta<'a> {
     /// When the message was sent, in the form of RFC 3164 or 5424; `None`: now.
     pub(crate) time: Option<&'a [u8]>,

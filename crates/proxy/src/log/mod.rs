@@ -36,7 +36,7 @@ use tokio::sync::Notify;
 
 use crate::hook::Hook;
 use crate::proxied::HandshakeError;
-use crate::ring::Ring;
+use crate::ring::{LineSink, Ring};
 use crate::stream::{StreamContext, Timers};
 use alias::Origin;
 pub(crate) use alias::View;
@@ -48,6 +48,7 @@ use header::Meta;
 pub(crate) use line::LineCode;
 pub use line::ProxyLog;
 pub(crate) use rings::LogRing;
+use rings::Output;
 pub(crate) use throttle::Throttle;
 use traces::Tracing;
 pub(crate) use traces::{Events, Level, OUTPUTS, Source, Subject};
@@ -391,6 +392,13 @@ impl Logger {
     /// Returns the rings, those that are always there first.
     pub(crate) fn rings(&self) -> &[Arc<LogRing>] {
         &self.inner.rings
+    }
+
+    /// Returns what lines can be written to by a name: the rings and the outputs of the process.
+    pub(crate) fn by_name(&self) -> Vec<Arc<dyn LineSink>> {
+        let rings = self.rings().iter().map(|ring| ring.clone() as Arc<dyn LineSink>);
+        let outputs = [Output::Stdout, Output::Stderr].map(|output| Arc::new(output) as Arc<dyn LineSink>);
+        outputs.into_iter().chain(rings).collect()
     }
 
     /// Returns the memory of those that are open.

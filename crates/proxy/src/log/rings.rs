@@ -1,10 +1,13 @@
 //! The rings that `log` lines may name: those of the configuration, and the two that every process has.
 
+use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use sluicegate_config::model::{self, LogWire};
 
-use crate::ring::Ring;
+use super::header::{self, Meta};
+use crate::ring::{LineSink, Ring};
 
 /// The size of a ring that every process has, bytes.
 const BUILT_IN_BYTES: usize = 1 << 20;
@@ -84,5 +87,50 @@ impl LogRing {
     /// Returns the ring, once it is open.
     pub(crate) fn ring(&self) -> Option<&Arc<Ring>> {
         self.ring.get()
+    }
+}
+
+impl LineSink for LogRing {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Appends the line in the ring's format, with a header that has nothing to say.
+    fn write(&self, line: &[u8]) {
+        let Some(ring) = self.ring() else { return };
+        let start = |out: &mut Vec<u8>| {
+            header::append(self.format.unwrap_or(LogWire::Unset), (0, 0), SystemTime::now(), &Meta::default(), out);
+        };
+        let mut header = Vec::new();
+        start(&mut header);
+        ring.write(&[&header, line], self.max_len.unwrap_or(usize::MAX), |text, out| {
+            start(out);
+            out.extend_from_slice(text.as_bytes());
+        });
+    }
+}
+
+/// An output of the process.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Output {
+    Stdout,
+    Stderr,
+}
+
+impl LineSink for Output {
+    fn name(&self) -> &str {
+        match self {
+            Output::Stdout => "stdout",
+            Output::Stderr => "stderr",
+        }
+    }
+
+    fn write(&self, line: &[u8]) {
+        let line = [line, b"\n"].concat();
+        // It may be closed.
+        _ = match self {
+            Output::Stdout => io::stdout().write_all(&line),
+            Output::Stderr => io::stderr().write_all(&line),
+        };
     }
 }

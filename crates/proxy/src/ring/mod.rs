@@ -21,6 +21,15 @@ use tokio::sync::Notify;
 use area::Area;
 use storage::Storage;
 
+/// A destination of lines by its name: a ring, or an output of the process.
+pub trait LineSink: std::fmt::Debug + Send + Sync {
+    /// Returns its name.
+    fn name(&self) -> &str;
+
+    /// Writes a line, given without its end. A failure must not stop the caller: there is none to report it to.
+    fn write(&self, line: &[u8]);
+}
+
 /// The maximum number of readers of a ring.
 pub const READERS_MAX: usize = 254;
 

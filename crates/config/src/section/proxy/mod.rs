@@ -201,6 +201,8 @@ pub(crate) fn all(
     let lists = sections.iter().filter(|section| section.kind == SectionKind::Userlist);
     store_names.user_lists.extend(lists.map(|section| section.name.clone()));
     store_names.caches.extend(cache::names(sections));
+    let rings = sections.iter().filter(|section| section.kind == SectionKind::Ring);
+    store_names.rings.extend(rings.map(|section| section.name.clone()));
     let resolvers = sections.iter().filter(|section| section.kind == SectionKind::Resolvers);
     store_names.resolvers.extend(resolvers.map(|section| section.name.clone()).chain(["default".into()]));
 

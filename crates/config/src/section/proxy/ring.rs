@@ -120,13 +120,10 @@ pub(crate) static KEYWORDS: Table<RingParser> = Table::new(&[
     }),
 ]);
 
-/// The sinks that are always there, whose names a section can't have.
-pub(crate) const BUILT_IN: [&str; 4] = ["stdout", "stderr", "buf0", "dpapi"];
-
 /// Reads a section. `before` are the rings that were read already.
 pub(super) fn read(proxy: &mut ProxyReader<'_>, section: &Section, before: &[Ring]) -> Option<Ring> {
     let name = &section.name;
-    if BUILT_IN.contains(&&**name) || before.iter().any(|ring| ring.name == *name) {
+    if Ring::BUILT_IN.contains(&&**name) || before.iter().any(|ring| ring.name == *name) {
         proxy.diagnostics.error(section.at.clone(), format!("sink named '{name}' already exists"));
         return None;
     }
@@ -208,7 +205,7 @@ fn unknown(owner: Option<&str>, target: &LogTarget, name: &str, names: &[Arc<str
     if names.iter().any(|known| **known == *name) || matches!(name, "buf0" | "dpapi") {
         return;
     }
-    let kind = if BUILT_IN.contains(&name) { "incompatible ring" } else { "unknown ring named" };
+    let kind = if Ring::BUILT_IN.contains(&name) { "incompatible ring" } else { "unknown ring named" };
     complain(owner, target, (&format!("{kind} '{name}'"), name), names.iter().map(|name| &**name), diagnostics);
 }
 

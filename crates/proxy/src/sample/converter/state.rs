@@ -1,6 +1,6 @@
 //! Converters that access data outside of the sample: servers by name, captures, and the program's own output.
 
-use std::io::Write;
+use sluicegate_config::model::Arg;
 
 use super::super::fetch::{queue_of, usable_servers_of};
 use super::super::value::Value;
@@ -53,8 +53,14 @@ pub(super) fn capture_res(args: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn debug(args: &Args<'_>) -> Compiled {
-    let stderr = &*args.text(1)? == b"stderr";
-    value((args.text(0)?, stderr), |(prefix, stderr), value, _| {
+    let name = match args.list.get(1) {
+        None | Some(Arg::Absent) => Box::from(*b"buf0"),
+        Some(_) => args.text(1)?,
+    };
+    let name = String::from_utf8_lossy(&name);
+    let sink = args.scope.directory.and_then(|directory| directory.sink(&name));
+    let sink = sink.ok_or_else(|| format!("debug converter: sink '{name}' doesn't exist."))?;
+    value((args.text(0)?, sink.clone()), |(prefix, sink), value, _| {
         let mut line = b"[debug] ".to_vec();
         line.extend_from_slice(prefix);
         let kind = match &value {
@@ -71,9 +77,8 @@ pub(super) fn debug(args: &Args<'_>) -> Compiled {
             let shown = text.iter().map(|byte| if matches!(byte, 0x20..=0x7e) { *byte } else { b'.' });
             line.extend(shown);
         });
-        line.extend_from_slice(b">\n");
-        // A closed output must not stop the stream.
-        let _ = if *stderr { std::io::stderr().write_all(&line) } else { std::io::stdout().write_all(&line) };
+        line.push(b'>');
+        sink.write(&line);
         Some(value)
     })
 }

@@ -253,6 +253,14 @@ fn rules_of_defaults_name_the_backends_of_their_servers() {
     assert_eq!(ended.code, 0, "{ended:?}");
 }
 
+/// Both arguments may be left out, and the ring may be defined later.
+#[test]
+fn the_destination_of_debug_exists() {
+    let line = "http-request set-var(txn.a) path,debug,debug(a),debug(a,stdout),debug(a,";
+    takes(&format!("{}ring later\n size 20k\n", listen(&format!("{line}later)"))), &[]);
+    refuses(&listen(&format!("{line}nowhere)")), "sink 'nowhere' doesn't exist");
+}
+
 #[test]
 fn removed_keywords_say_what_replaces_them() {
     for (line, part) in [

@@ -230,3 +230,33 @@ fn a_backing_file_survives_a_kill() {
     Client::connect(&runner.front.address()).get("/second");
     assert!(has(&directory.path().join("events.bak"), "/remember 200") && !has(&path, "/remember 200"));
 }
+
+#[test]
+fn samples_are_reported_to_rings() {
+    let text = "global\n nbthread 1\n stats socket PLACE level admin\nring r\n format short\n size 20k\n\
+                ring later\n maxlen 20\n size 20k\ndefaults\n mode http\n timeout client 60s\nfrontend f\n bind FRONT\n \
+                http-request set-var(txn.a) path,debug\n \
+                http-request set-var(txn.a) src,debug(who),debug(again,later)\n \
+                http-request set-var(txn.a) int(3),debug(n,r)\n \
+                http-request return status 200\n";
+    let both = [ours(text), theirs(text, Haproxy::start_2_8)];
+    for runner in &both {
+        runner.get(&["/a%09", "/b"]);
+    }
+    let expected = [
+        ("buf0", "<0>TIME [debug] : type=str </a%09>\n<0>TIME [debug] who: type=ipv4 <127.0.0.1>\n"),
+        ("r", "<0>[debug] n: type=sint <3>\n<0>[debug] n: type=sint <3>\n\n"),
+        ("later", "[debug] again: type=\n[debug] again: type=\n\n"),
+    ];
+    for runner in &both {
+        for (ring, lines) in expected {
+            let seen = runner.ask(&format!("show events {ring}"));
+            let times = seen.lines().map(|line| match line.split_once("+00:00 ") {
+                Some((_, rest)) => format!("<0>TIME {rest}\n"),
+                None => format!("{line}\n"),
+            });
+            let seen: String = times.collect();
+            assert!(seen.starts_with(lines), "{ring}: {seen:?}");
+        }
+    }
+}
