@@ -54,7 +54,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
             if http {
                 set_functions(lua, &HTTP);
             }
-            txn::push_index(lua);
+            txn::set_objects(lua, http);
             ffi::lua_setfield(lua, -2, c"__index".as_ptr());
             ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, class.cast());
         }

@@ -168,6 +168,8 @@ pub(super) struct Host {
     /// Subscriptions that no worker serves yet.
     pub(super) subscriptions: Vec<Arc<Subscription>>,
     pub(super) current: Current,
+    /// The references of the metatables of `txn`, in TCP and in HTTP.
+    pub(super) txn_classes: [c_int; 2],
     /// The operation that the coroutine that has just yielded waits for.
     pub(super) operation: Option<Operation>,
     /// The result of that operation, for the continuation.
@@ -208,6 +210,7 @@ impl Host {
             tasks: Vec::new(),
             subscriptions: Vec::new(),
             current: Current::default(),
+            txn_classes: [ffi::LUA_NOREF; 2],
             operation: None,
             outcome: None,
             redis: Vec::new(),
@@ -371,8 +374,8 @@ pub(super) unsafe fn check_object<T>(lua: *mut lua_State, key: &'static u8, expe
 
 /// Keys of the registry: the addresses of these bytes.
 pub(super) mod key {
-    /// Metatable of `txn`.
-    pub(in crate::lua) static TXN: u8 = 0;
+    /// The objects of `txn` by their names.
+    pub(in crate::lua) static OBJECTS: u8 = 0;
     /// Metatable of sockets.
     pub(in crate::lua) static SOCKET: u8 = 1;
     /// Metatable of `core.redis` objects.

@@ -411,6 +411,10 @@ sets all the given data or none (it returns `false` if the table is full and no 
 `table:clear(filter)` with a filter of `dump`, and `table:clear()` remove entries (`false` if one remains because it is
 tracked). For an array of data only the first element is read and set.
 
+**TXN.** A `txn` belongs to its stream: a script of another stream that uses one which it kept gets an error. Its objects
+`f`, `sf`, `c`, `sc`, `http`, `req` and `res` are the same ones for all streams and stand for that of the script that uses
+them; without a stream (tasks, finalizers) they raise.
+
 **Channels.** In TCP content rules `txn.req` and `txn.res` read and change the received data. Within the inspect delay a
 script may wait for more data of the direction that its rules apply to; in a request's rules `txn.res:send` answers the
 client before a server is contacted. Methods of the other direction's channel return nil, 0 or -1. In HTTP mode the contents

@@ -1,9 +1,10 @@
-//! `txn`, the argument of an action, and its objects `f`, `sf`, `c`, `sc` and `http`.
+//! `txn`, the argument of an action, and its objects.
 //!
-//! `txn` is a table that holds its stream's id, so scripts may set fields of their own. Its objects are userdata of a
-//! tag and the same id. Neither contains a pointer: a method compares the id with the stream of the running burst and
-//! takes the context from there. Using another stream's handle is an error; the stream's own handle gives nil after its
-//! end.
+//! `txn` is a table that holds its stream's id, so scripts may set fields of their own. It contains no pointer: a method
+//! compares the id with the stream of the running burst and takes the context from there. Using another stream's `txn` is
+//! an error; the stream's own one gives nil after its end. Its objects `f`, `sf`, `c`, `sc`, `http`, `req` and `res` are the
+//! same ones for all streams, userdata of a tag, and stand for the stream that runs: one for each stream would cost more
+//! than most fetches.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -53,24 +54,24 @@ pub(super) enum Object {
     ResponseMessage,
 }
 
-const OBJECTS: [Object; 9] = [
-    Object::Fetches,
-    Object::StringFetches,
-    Object::Converters,
-    Object::StringConverters,
-    Object::Http,
-    Object::RequestChannel,
-    Object::ResponseChannel,
-    Object::RequestMessage,
-    Object::ResponseMessage,
+/// The objects by their names; the messages come after their channels.
+const OBJECTS: [(&CStr, Object); 9] = [
+    (c"f", Object::Fetches),
+    (c"sf", Object::StringFetches),
+    (c"c", Object::Converters),
+    (c"sc", Object::StringConverters),
+    (c"http", Object::Http),
+    (c"req", Object::RequestChannel),
+    (c"res", Object::ResponseChannel),
+    (c"http_req", Object::RequestMessage),
+    (c"http_res", Object::ResponseMessage),
 ];
 
-/// A handle as stored in its userdata: without a pointer, so a forged one is harmless.
+/// An object as stored in its userdata: without a pointer, so a forged one is harmless.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Handle {
     tag: u64,
-    stream: u64,
 }
 
 /// Creates the classes.
@@ -100,24 +101,29 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
     unsafe {
         ffi::lua_createtable(lua, 0, 0);
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PRIVATE).cast());
-        ffi::lua_createtable(lua, 0, 2); // the metatable of txn
-        ffi::lua_createtable(lua, 0, 16);
-        set_functions(lua, &METHODS);
-        reply::push_constructor(lua);
-        ffi::lua_setfield(lua, -2, c"reply".as_ptr());
-        push_index(lua);
-        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
-        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::TXN).cast());
+        create_objects(lua);
+        for http in [false, true] {
+            ffi::lua_createtable(lua, 0, 1); // the metatable of txn
+            ffi::lua_createtable(lua, 0, 32);
+            set_functions(lua, &METHODS);
+            reply::push_constructor(lua);
+            ffi::lua_setfield(lua, -2, c"reply".as_ptr());
+            set_objects(lua, http);
+            ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+            host(lua).txn_classes[usize::from(http)] = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        }
     }
 }
 
-/// Gives the table of methods on top an `__index` that also creates the objects `f`, `sf`, `c`, `sc` and `http`.
-pub(super) unsafe fn push_index(lua: *mut lua_State) {
-    // SAFETY: called inside a protected call, with a table on top; no value with a destructor is alive.
+/// Creates the objects, and keeps them by name in the registry.
+unsafe fn create_objects(lua: *mut lua_State) {
+    // SAFETY: called inside a protected call; no value with a destructor is alive.
     unsafe {
-        ffi::luaL_checkstack(lua, 20, c"out of stack".as_ptr());
-        let base = ffi::lua_gettop(lua);
-        for object in OBJECTS {
+        ffi::luaL_checkstack(lua, 8, c"out of stack".as_ptr());
+        ffi::lua_createtable(lua, 0, OBJECTS.len() as c_int);
+        for (name, object) in OBJECTS {
+            let handle = ffi::lua_newuserdatauv(lua, size_of::<Handle>(), 0) as *mut Handle;
+            handle.write(Handle { tag: object as u64 });
             ffi::lua_createtable(lua, 0, 1); // its metatable
             ffi::lua_createtable(lua, 0, 8); // its methods
             match object {
@@ -125,9 +131,9 @@ pub(super) unsafe fn push_index(lua: *mut lua_State) {
                 Object::RequestChannel | Object::ResponseChannel => channel::set_methods(lua),
                 Object::RequestMessage | Object::ResponseMessage => {
                     message::set_methods(lua);
-                    let channel = if object == Object::RequestMessage { 5 } else { 6 };
-                    ffi::lua_pushvalue(lua, base + 1 + channel);
-                    ffi::lua_pushcclosure(lua, function!(message_index), 2);
+                    let channel = if object == Object::RequestMessage { c"req" } else { c"res" };
+                    ffi::lua_getfield(lua, -4, channel.as_ptr());
+                    ffi::lua_setfield(lua, -2, c"channel".as_ptr());
                 }
                 _ => {
                     ffi::lua_createtable(lua, 0, 1);
@@ -138,8 +144,32 @@ pub(super) unsafe fn push_index(lua: *mut lua_State) {
                 }
             }
             ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+            ffi::lua_setmetatable(lua, -2);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
         }
-        ffi::lua_pushcclosure(lua, function!(index), 1 + OBJECTS.len() as c_int);
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::OBJECTS).cast());
+    }
+}
+
+/// Adds the objects to the table of methods on top; those of HTTP only if the streams of its class are of HTTP, and those
+/// for filters so that they are found in a function of a filter.
+pub(super) unsafe fn set_objects(lua: *mut lua_State, http: bool) {
+    // SAFETY: called inside a protected call, with a table on top; no value with a destructor is alive.
+    unsafe {
+        ffi::luaL_checkstack(lua, 4, c"out of stack".as_ptr());
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::OBJECTS).cast());
+        let always = |object| !matches!(object, Object::RequestMessage | Object::ResponseMessage);
+        for (name, _) in OBJECTS.into_iter().filter(|(_, object)| always(*object) && (http || *object != Object::Http))
+        {
+            ffi::lua_getfield(lua, -1, name.as_ptr());
+            ffi::lua_setfield(lua, -3, name.as_ptr());
+        }
+        ffi::lua_createtable(lua, 0, 1);
+        ffi::lua_pushvalue(lua, -2);
+        ffi::lua_pushcclosure(lua, function!(message_of_filter), 1);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_setmetatable(lua, -3);
+        ffi::lua_settop(lua, -2);
     }
 }
 
@@ -150,74 +180,30 @@ pub(super) unsafe fn push(lua: *mut lua_State, stream: u64) {
         ffi::lua_createtable(lua, 1, 0);
         ffi::lua_pushinteger(lua, stream as i64);
         ffi::lua_rawseti(lua, -2, 1);
-        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::TXN).cast());
+        let host = host(lua);
+        let http = host.current.readable.as_ref().is_none_or(StreamContext::is_http);
+        ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, host.txn_classes[usize::from(http)].into());
         ffi::lua_setmetatable(lua, -2);
     }
 }
 
-/// `__index` of `txn`; upvalue 1 is the table of methods, the next ones are the metatables of the objects.
-unsafe fn index(lua: *mut lua_State) -> c_int {
+/// `__index` of the methods of `txn`: in a function of a filter of HTTP there are messages; upvalue 1 has the objects.
+unsafe fn message_of_filter(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
-        let name = to_bytes(lua, 2);
-        let object = match name {
-            Some(b"sf") => 1,
-            Some(b"f") => 0,
-            Some(b"c") => 2,
-            Some(b"sc") => 3,
-            Some(b"http") if is_http(lua) => 4,
-            Some(b"http") => return 0,
-            Some(b"req") => 5,
-            Some(b"res") => 6,
-            Some(b"http_req") if is_filtering_http(lua) => 7,
-            Some(b"http_res") if is_filtering_http(lua) => 8,
-            _ => {
-                ffi::lua_settop(lua, 2);
-                ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
-                return 1;
-            }
-        };
-        let Some(stream) = stream_of_txn(lua) else { return 0 };
-        let handle = ffi::lua_newuserdatauv(lua, size_of::<Handle>(), 0) as *mut Handle;
-        handle.write(Handle { tag: OBJECTS[object] as u64, stream });
-        ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(2 + object as c_int));
-        ffi::lua_setmetatable(lua, -2);
+        if !matches!(to_bytes(lua, 2), Some(b"http_req" | b"http_res")) || !is_filtering_http(lua) {
+            return 0;
+        }
+        ffi::lua_settop(lua, 2);
+        ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
         1
     }
-}
-
-/// Returns whether the stream of a burst is one of HTTP; true without a stream.
-unsafe fn is_http(lua: *mut lua_State) -> bool {
-    // SAFETY: the context is lent to the burst.
-    unsafe { host(lua).current.readable.as_ref().is_none_or(StreamContext::is_http) }
 }
 
 /// Returns whether a function of a filter of HTTP is running.
 unsafe fn is_filtering_http(lua: *mut lua_State) -> bool {
     // SAFETY: the call outlives the burst.
     unsafe { host(lua).current.filter.as_ref().is_some_and(|call| call.http) }
-}
-
-/// `__index` of a message; upvalue 1 is the table of methods, 2 the metatable of its channel.
-unsafe fn message_index(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
-    unsafe {
-        if to_bytes(lua, 2) != Some(b"channel") {
-            ffi::lua_settop(lua, 2);
-            ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
-            return 1;
-        }
-        let request = tagged::<Handle>(lua, 1, Object::RequestMessage as u64);
-        let channel = if request.is_some() { Object::RequestChannel } else { Object::ResponseChannel };
-        let Some(message) = request.or_else(|| tagged::<Handle>(lua, 1, Object::ResponseMessage as u64)) else {
-            return 0;
-        };
-        let handle = ffi::lua_newuserdatauv(lua, size_of::<Handle>(), 0) as *mut Handle;
-        handle.write(Handle { tag: channel as u64, stream: message.stream });
-        ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(2));
-        ffi::lua_setmetatable(lua, -2);
-        1
-    }
 }
 
 /// Returns whether the channel at `index` is the response's; `None` if it is no channel.
@@ -233,7 +219,7 @@ pub(super) unsafe fn side_of_channel(lua: *mut lua_State, index: c_int) -> Optio
 
 /// Returns whether the message at 1 is the response, and its stream; raises an error if it is not a message.
 pub(super) unsafe fn message_context<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamContext)> {
-    // SAFETY: as `object_stream`, which reads the tag again.
+    // SAFETY: as `check_object`, which reads the tag again.
     unsafe {
         let response = tagged::<Handle>(lua, 1, Object::ResponseMessage as u64).is_some();
         let object = if response { Object::ResponseMessage } else { Object::RequestMessage };
@@ -264,31 +250,26 @@ pub(super) unsafe fn stream_of_txn(lua: *mut lua_State) -> Option<u64> {
     }
 }
 
-/// Returns the context of stream `id`: `None` once it has ended. Raises an error if the running burst belongs to
-/// another stream.
-unsafe fn context<'a>(lua: *mut lua_State, id: u64) -> Option<&'a mut StreamContext> {
+/// Raises an error if the running burst belongs to another stream than `id`.
+#[inline]
+unsafe fn check_stream(lua: *mut lua_State, id: u64) {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        if host(lua).current.stream_id != id {
+            raise(lua, c"this object belongs to another stream");
+        }
+    }
+}
+
+/// Returns the context of the stream that runs: `None` once it has ended.
+unsafe fn context<'a>(lua: *mut lua_State) -> Option<&'a mut StreamContext> {
     // SAFETY: the runner lends the context to the burst, and the reference does not outlive the C function.
     unsafe {
         let current = &host(lua).current;
-        if current.stream_id != id {
-            raise(lua, c"this object belongs to another stream");
-        }
         if current.stream.is_null() && !current.readable.is_null() {
             raise(lua, c"the stream cannot be changed here");
         }
         current.stream.as_mut()
-    }
-}
-
-/// Like [`context`], for reading.
-unsafe fn readable<'a>(lua: *mut lua_State, id: u64) -> Option<&'a StreamContext> {
-    // SAFETY: as `context`.
-    unsafe {
-        let current = &host(lua).current;
-        if current.stream_id != id {
-            raise(lua, c"this object belongs to another stream");
-        }
-        current.readable.as_ref()
     }
 }
 
@@ -297,7 +278,10 @@ pub(super) unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut Stre
     // SAFETY: as `context`.
     unsafe {
         match stream_of_txn(lua) {
-            Some(id) => context(lua, id),
+            Some(id) => {
+                check_stream(lua, id);
+                context(lua)
+            }
             None => {
                 ffi::luaL_argerror(lua, 1, c"TXN expected".as_ptr());
                 None
@@ -311,7 +295,10 @@ unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
     // SAFETY: as `context`.
     unsafe {
         match stream_of_txn(lua) {
-            Some(id) => readable(lua, id),
+            Some(id) => {
+                check_stream(lua, id);
+                host(lua).current.readable.as_ref()
+            }
             None => {
                 ffi::luaL_argerror(lua, 1, c"TXN expected".as_ptr());
                 None
@@ -322,7 +309,7 @@ unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
 
 /// Returns the channel at 1 and its stream; raises an error if it is not a channel.
 pub(super) unsafe fn channel_context<'a>(lua: *mut lua_State) -> Option<(Object, &'a mut StreamContext)> {
-    // SAFETY: as `object_stream`, which reads the tag again.
+    // SAFETY: as `check_object`, which reads the tag again.
     unsafe {
         let is_response = tagged::<Handle>(lua, 1, Object::ResponseChannel as u64).is_some();
         let object = if is_response { Object::ResponseChannel } else { Object::RequestChannel };
@@ -333,25 +320,30 @@ pub(super) unsafe fn channel_context<'a>(lua: *mut lua_State) -> Option<(Object,
 /// Returns the context of argument 1, which must be the `wanted` object.
 pub(super) unsafe fn object_context<'a>(lua: *mut lua_State, wanted: Object) -> Option<&'a mut StreamContext> {
     // SAFETY: as `context`.
-    unsafe { context(lua, object_stream(lua, wanted)) }
+    unsafe {
+        check_object(lua, wanted);
+        context(lua)
+    }
 }
 
 /// Like [`object_context`], for reading.
 pub(super) unsafe fn object_readable<'a>(lua: *mut lua_State, wanted: Object) -> Option<&'a StreamContext> {
     // SAFETY: as `context`.
-    unsafe { readable(lua, object_stream(lua, wanted)) }
+    unsafe {
+        check_object(lua, wanted);
+        host(lua).current.readable.as_ref()
+    }
 }
 
-/// Returns the stream of the object at 1; raises an error if it is another object.
-unsafe fn object_stream(lua: *mut lua_State, wanted: Object) -> u64 {
+/// Raises an error if the value at 1 is another object, or if no stream runs.
+unsafe fn check_object(lua: *mut lua_State, wanted: Object) {
     // SAFETY: a handle is plain numbers.
     unsafe {
-        match tagged::<Handle>(lua, 1, wanted as u64) {
-            Some(handle) => handle.stream,
-            None => {
-                ffi::luaL_argerror(lua, 1, c"an object of txn is expected".as_ptr());
-                0
-            }
+        if tagged::<Handle>(lua, 1, wanted as u64).is_none() {
+            ffi::luaL_argerror(lua, 1, c"an object of txn is expected".as_ptr());
+        }
+        if host(lua).current.stream_id == 0 {
+            raise(lua, c"this object belongs to a stream");
         }
     }
 }

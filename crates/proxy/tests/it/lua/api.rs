@@ -87,18 +87,20 @@ fn txn_is_a_table_of_its_own() {
 
 #[test]
 fn another_stream_s_txn_is_refused() {
-    let code = "core.register_action('keep', {'http-req'}, function(txn) kept, kept_sf = txn, txn.sf end)
+    let code = "core.register_action('keep', {'http-req'}, function(txn) kept, kept_f = txn, txn.f end)
         core.register_action('use', {'http-req'}, function(txn)
-          local a, e1 = pcall(function() return kept.sf:src() end)
-          local b, e2 = pcall(function() return kept_sf:src() end)
-          txn:set_var('txn.result', tostring(a) .. tostring(b) .. e1:gsub('^.-: ', '')) end)";
+          local ok, why = pcall(function() return kept:get_var('txn.a') end)
+          txn:set_var('txn.own', 'mine')
+          txn:set_var('txn.result', table.concat({tostring(ok), why:gsub('^.-: ', ''), kept_f:var('txn.own'),
+            kept.sf:var('txn.own'), tostring(kept_f == txn.f)}, ',')) end)";
     let result = bench(shared(code), 1, |bench| {
         Box::pin(async move {
             bench.result("keep").await;
             bench.result("use").await
         })
     });
-    assert_eq!(result, "falsefalsethis object belongs to another stream");
+    // Its objects are those of the stream that runs.
+    assert_eq!(result, "false,this object belongs to another stream,mine,mine,true");
 }
 
 #[test]
@@ -199,7 +201,7 @@ fn a_script_s_finalizers_may_call_anything_in_the_middle_of_a_call() {
             {rest}
             result(good, ran > 100, failed)"
         ),
-        "500 true this object belongs to another stream",
+        "500 true this object belongs to a stream",
     );
     check(
         &format!(
