@@ -47,8 +47,7 @@ pub fn head_size(message: &Message) -> usize {
         StartLine::Response { version: Version::Http2, .. } => 3,
         StartLine::Response { reason, .. } => 3 + reason.len(),
     };
-    let fields: usize = message.fields().map(|(_, name, value)| name.len() + value.len()).sum();
-    20 + "HTTP/1.1".len() + start + fields + 1
+    20 + "HTTP/1.1".len() + start + message.fields_len() + 1
 }
 
 /// A figure that only one worker writes.

@@ -69,7 +69,7 @@ impl LineCode {
         let mut blank = true;
         for part in &self.parts {
             let before = out.len();
-            match part {
+            blank &= match part {
                 Part::Blank => {
                     if !std::mem::replace(&mut blank, true) {
                         out.push(b' ');
@@ -78,22 +78,28 @@ impl LineCode {
                 }
                 // Most texts are one separator, which is not worth a call.
                 Part::Text(text) => match &**text {
-                    [byte] => out.push(*byte),
-                    text => out.extend_from_slice(text),
+                    [byte] => {
+                        out.push(*byte);
+                        false
+                    }
+                    text => {
+                        out.extend_from_slice(text);
+                        text.is_empty()
+                    }
                 },
                 Part::Alias(alias, flags) => {
-                    alias::append(*alias, *flags, self.mode, view, out);
+                    alias::append_here(*alias, *flags, self.mode, view, out);
                     // In HAProxy a list of captures with slots counts as text, even if all slots are empty; so does the
                     // query string, except in log lines since 3.0.
-                    blank &= !alias::has_slots(*alias, view)
-                        && (self.mode == FormatMode::Log || *alias != LogAlias::HttpQuery);
+                    out.len() == before
+                        && !alias::has_slots(*alias, view)
+                        && (self.mode == FormatMode::Log || *alias != LogAlias::HttpQuery)
                 }
                 Part::Expr(code, flags) => {
                     append_value(code.value(view.cx).as_ref(), *flags, self.mode, out);
-                    blank = false;
+                    false
                 }
-            }
-            blank = blank && out.len() == before;
+            };
         }
     }
 }

@@ -74,7 +74,18 @@ fn encode_tail(out: &mut Vec<u8>, start: usize, escape: bool, mode: FormatMode) 
 }
 
 /// Appends a text of the proxy's own, such as a name; in a log line `-` stands for an empty one.
+#[inline]
 pub fn append_text(text: &[u8], flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
+    if flags.quote || flags.escape || mode != FormatMode::Log {
+        return append_encoded(text, flags, mode, out);
+    }
+    match text {
+        [] => out.push(b'-'),
+        text => out.extend_from_slice(text),
+    }
+}
+
+fn append_encoded(text: &[u8], flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
     if flags.quote {
         out.push(b'"');
     }

@@ -12,7 +12,7 @@ use super::filter::{self, Carries, Chain};
 use super::kept::Stream;
 use super::{Beginning, Client, Endings, Fault, Invalid, Killer, LogRecord, Side, StreamContext, Timers};
 use crate::compress::Encoder;
-use crate::counters::Counters;
+use crate::counters::{Counters, Figures};
 use crate::mux::Moved;
 use crate::proxied::ServerTlsError;
 use crate::running::ProxyRun;
@@ -230,16 +230,15 @@ impl Active {
         let server = cx.log.server.as_ref().map(|server| &*server.shared.figures);
         // A `listen` is a backend from the start.
         let backend = &*cx.backend.as_ref().unwrap_or(&cx.frontend).backend.figures;
-        for figures in [&cx.frontend.frontend.figures, backend].into_iter().chain(server) {
+        let add = |figures: &Figures| {
             let counters = figures.at(index);
             counters.bin.add(request);
             counters.bout.add(response);
-        }
-        if let Some(counters) = cx.client.listener.as_ref().and_then(|listener| listener.figures()) {
-            let counters = counters.at(index);
-            counters.bin.add(request);
-            counters.bout.add(response);
-        }
+        };
+        add(&cx.frontend.frontend.figures);
+        add(backend);
+        server.into_iter().for_each(add);
+        cx.client.listener.as_ref().and_then(|listener| listener.figures()).into_iter().for_each(add);
     }
 
     /// Counts the bytes of a body that passed through pipes, from this side to the other.

@@ -429,6 +429,15 @@ impl Message {
             .map(|(index, entry)| (EntryId(index as u32), self.bytes(entry.name), self.bytes(entry.value)))
     }
 
+    /// Returns the bytes of the names and values of all fields.
+    pub fn fields_len(&self) -> usize {
+        let lengths = self.entries.iter().map(|entry| match entry.deleted {
+            true => 0,
+            false => entry.name.len as usize + entry.value.len as usize,
+        });
+        lengths.sum()
+    }
+
     /// Returns the first field after `place` (the first of all without one), for an iteration during which the message
     /// may change.
     pub fn field_after(&self, place: Option<EntryId>) -> Option<(EntryId, &[u8], &[u8])> {
