@@ -5,7 +5,8 @@
 //! reading serves them all. HAProxy's times are of the beginning of its turn for all sessions in it; these are of the
 //! session's own.
 //!
-//! What may compute for longer within a turn, such as a script, calls [`renew`] behind it.
+//! What may compute for longer within a turn, such as a script, calls [`renew`] behind it, or [`read`] if it wants the time
+//! itself.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -50,6 +51,16 @@ pub fn renew() {
     }
 }
 
+/// Reads the clock, and makes it the time of the turn.
+#[inline]
+pub fn read() -> Instant {
+    let at = Instant::now();
+    if !matches!(READING.get(), Reading::Outside) {
+        READING.set(Reading::Read(at));
+    }
+    at
+}
+
 /// Returns the time of the turn; without one, the time.
 #[inline]
 pub fn now() -> Instant {
@@ -88,7 +99,10 @@ mod tests {
         wait(second);
         assert_eq!(now(), second);
         begin();
-        assert!(now() > second);
+        let third = read();
+        assert!(third > second);
+        wait(third);
+        assert_eq!(now(), third);
         end();
     }
 
@@ -99,6 +113,9 @@ mod tests {
             let first = now();
             wait(first);
             assert!(now() > first);
+            let read = read();
+            wait(read);
+            assert!(now() > read, "no turn has begun");
         }
         begin_or_go_on();
         let first = now();

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use sluicegate_config::model::{self, OnError, Position};
-use sluicegate_transport::clock;
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
@@ -49,7 +48,6 @@ impl Act for StoreCode {
             let args: SmallVec<[&[u8]; 8]> = run.machine.texts().collect();
             self.engine.start_from(&|| self.failed.origin.to_string(), 0, &args)
         };
-        clock::renew();
         match started {
             Started::Done(reply) => self.take_reply(reply, run).map_or(Done::Next, Done::Verdict),
             Started::Pending(reply) => Done::Wait(reply),

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use sluicegate_transport::clock;
 use sluicegate_wire::engine::{Engine, Origin, Started};
 use sluicegate_wire::reply::Reply;
 
@@ -184,7 +185,8 @@ impl Server {
             _ => None,
         };
         let ran = self.store.run(row.spec, db, args, guard.as_ref());
-        let spent = began.elapsed();
+        // The caller's turn goes on from here.
+        let spent = clock::read() - began;
         self.show_inside(row.number, Moment::After, origin, db, args);
         match ran {
             Ok(reply) => {
@@ -222,7 +224,7 @@ impl Server {
         let started = self.store.together(origin, db, commands)?;
         let Started::Done(Reply::Array(replies)) = &started else { return Some(started) };
         // The measured time is divided evenly among the commands.
-        let spent = began.elapsed() / u32::try_from(replies.len()).unwrap_or(u32::MAX).max(1);
+        let spent = (clock::read() - began) / u32::try_from(replies.len()).unwrap_or(u32::MAX).max(1);
         for (args, reply) in commands.iter().zip(replies) {
             let Ok(row) = self.store.0.rows.resolve_numbered(args) else { continue };
             self.show_inside(row.number, Moment::After, origin, db, args);
