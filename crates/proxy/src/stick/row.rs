@@ -270,6 +270,14 @@ impl Row<'_> {
         Some(if self.layout.nodes == 0 { own } else { own.wrapping_add(self.of_others(at, place)) })
     }
 
+    /// Adds to a datum that counts events. Most tables do not store most of them.
+    #[inline]
+    pub(super) fn count(&mut self, kind: DataKind, n: u64) {
+        if self.layout.has(kind) {
+            self.add(kind, 0, n);
+        }
+    }
+
     /// Sets a datum of this node; returns `false` if it is not stored.
     pub fn set(&mut self, kind: DataKind, element: u32, value: u64) -> bool {
         let Some((at, Place { data, .. })) = self.find(kind, element) else { return false };

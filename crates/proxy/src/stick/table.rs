@@ -470,7 +470,7 @@ impl Table {
     /// Runs `f` on the entry of a key, created if necessary, and marks it as used. `None` if a full table cannot evict
     /// an entry.
     pub fn change<R>(&self, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<R> {
-        self.entry(key, |table, shard, entry, now| {
+        self.entry(key, |table, (shard, _), entry, now| {
             table.touch(shard, entry, now);
             table.note(shard, entry);
             f(&mut table.row(shard, entry, now))
@@ -485,8 +485,7 @@ impl Table {
 
     /// Tracks the entry of a key, creating it if necessary, and runs `f` on it.
     pub fn track<R>(self: &Arc<Self>, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<(Held, R)> {
-        let at = self.place(key).1 as u32;
-        self.entry(key, |table, shard, entry, now| {
+        self.entry(key, |table, (shard, at), entry, now| {
             if shard.words(entry)[REFS] == 0 {
                 shard.unlink(entry);
             }
@@ -495,7 +494,7 @@ impl Table {
             words[EXPIRE] = now.wrapping_add(table.expire_after().unwrap_or(0));
             table.note(shard, entry);
             let result = f(&mut table.row(shard, entry, now));
-            (Held { table: self.clone(), shard: at, entry, counts: true }, result)
+            (Held { table: self.clone(), shard: at as u32, entry, counts: true }, result)
         })
     }
 
@@ -506,7 +505,8 @@ impl Table {
         Some(held)
     }
 
-    fn entry<R>(&self, key: &Key, f: impl FnOnce(&Self, &mut Shard, u32, u32) -> R) -> Option<R> {
+    /// Calls `f` with the entry of a key, created if necessary, its shard with its index, and the time.
+    fn entry<R>(&self, key: &Key, f: impl FnOnce(&Self, (&mut Shard, usize), u32, u32) -> R) -> Option<R> {
         debug_assert_eq!(key.0.len(), self.key_words, "a key of another table's type");
         let (hash, at) = self.place(key);
         let now = now_ms();
@@ -515,7 +515,7 @@ impl Table {
             self.sweep(&mut shard, now, SWEPT);
             if let Some(entry) = shard.find(hash, &key.0) {
                 if !self.is_expired(&shard, entry, now) {
-                    return Some(f(self, &mut shard, entry, now));
+                    return Some(f(self, (&mut shard, at), entry, now));
                 }
                 self.give_up(&mut shard, entry);
             }
@@ -526,7 +526,7 @@ impl Table {
                 shard.words_mut(entry)[EXPIRE] = now.wrapping_add(self.expire_after().unwrap_or(0));
                 let newest = shard.newest;
                 shard.link(entry, newest);
-                return Some(f(self, &mut shard, entry, now));
+                return Some(f(self, (&mut shard, at), entry, now));
             }
             drop(shard);
             // Never under the lock: the evicted entry may be of another shard.

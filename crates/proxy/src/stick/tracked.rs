@@ -94,7 +94,7 @@ impl Counted {
     fn count(self, row: &mut Row<'_>) {
         for (kind, n) in self.kinds() {
             if n > 0 {
-                row.add(kind, 0, n);
+                row.count(kind, n);
             }
         }
     }
@@ -114,7 +114,7 @@ impl Tracked {
         let Some(key) = Key::new(table.key, sample) else { return };
         let tracked = table.track(&key, |row| {
             for kind in [DataKind::ConnCnt, DataKind::ConnCur, DataKind::ConnRate] {
-                row.add(kind, 0, 1);
+                row.count(kind, 1);
             }
             events.iter().for_each(|event| event.count(row));
         });

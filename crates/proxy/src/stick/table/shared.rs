@@ -335,7 +335,7 @@ impl Table {
             Value::Name(Some(name)) => self.learn_name(name),
             _ => None,
         });
-        let done = self.entry(key, |table, shard, entry, now| {
+        let done = self.entry(key, |table, (shard, _), entry, now| {
             let last = table.stride - 1;
             let (is_restored, left) = {
                 let words = shard.words(entry);

@@ -50,7 +50,7 @@ impl Table {
         for words in copied.chunks_exact(before.stride) {
             let key = Key(words[HEAD..data].into());
             let expires = self.expire_after().zip(before.expire_after());
-            self.entry(&key, |table, shard, entry, now| {
+            self.entry(&key, |table, (shard, _), entry, now| {
                 let own = shard.words_mut(entry);
                 let (is, was) = (&table.layout, &before.layout);
                 let mut copy = |to: usize, from: usize, count: usize| {

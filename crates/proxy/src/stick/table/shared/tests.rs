@@ -176,7 +176,7 @@ fn a_restored_entry_that_was_used_later_stays() {
     for (expire_ms, expected) in [(Some(1_000), 1), (Some(60_000), 7), (None, 7)] {
         count(&table, 1);
         // As if it had been restored with half of its time.
-        table.entry(&key(1), |table, shard, entry, now| {
+        table.entry(&key(1), |table, (shard, _), entry, now| {
             let words = shard.words_mut(entry);
             words[EXPIRE] = now.wrapping_add(30_000);
             table.mark_restored(words);
