@@ -69,6 +69,7 @@ impl Session {
         Session::begin(front, client, place, slots)
     }
 
+    #[inline]
     fn begin(front: h1::Front, client: Client, place: SessionPlace, slots: Slots) -> Session {
         let session = Session { front: Held::new(front), client: Rc::new(client), place, slots, switched: None };
         session.trace(Source::Session, (&["sess_new"], Level::State), || "new session".to_owned());

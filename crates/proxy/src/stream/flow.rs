@@ -155,7 +155,7 @@ impl Flow {
     }
 
     /// Moves data as far as possible without waiting, and calls the scripts of filters with the stream's context.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_scripted<S: End, K: End>(
         &mut self,
         cx: &mut Context<'_>,

@@ -150,7 +150,7 @@ impl Relay<'_> {
     }
 
     /// Writes the end of a chunk whose data has passed through a pipe, for which nothing else follows yet.
-    #[inline]
+    #[inline(always)]
     fn wait_for_source(
         &mut self,
         cx: &mut Context<'_>,
