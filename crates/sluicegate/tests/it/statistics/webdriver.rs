@@ -12,6 +12,8 @@ pub struct Browser {
     address: String,
     session: String,
     _program: Program,
+    /// Chromium's temporary files, some of which it leaves behind.
+    _directory: tempfile::TempDir,
 }
 
 /// A JSON string.
@@ -50,12 +52,15 @@ impl Browser {
     fn start_with(more: &str) -> Browser {
         let mut command = Command::new("chromedriver");
         command.arg(format!("--port={}", port()));
+        let directory = tempfile::tempdir().expect("a directory");
+        command.env("TMPDIR", directory.path());
         let mut program = Program::start(command, &[]);
         program.wait_for_output("started successfully on port ");
         program.wait_for_output(".\n");
         let output = program.output();
         let port = between(&output, "started successfully on port ", ".");
-        let mut browser = Browser { address: format!("127.0.0.1:{port}"), session: String::new(), _program: program };
+        let address = format!("127.0.0.1:{port}");
+        let mut browser = Browser { address, session: String::new(), _program: program, _directory: directory };
         let answer = browser.call(
             "POST",
             "/session",
