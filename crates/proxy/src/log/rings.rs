@@ -95,7 +95,7 @@ impl LineSink for LogRing {
         &self.name
     }
 
-    /// Appends the line in the ring's format, with a header that has nothing to say.
+    /// Appends the line in the ring's format. Its header has no more than a priority and the time.
     fn write(&self, line: &[u8]) {
         let Some(ring) = self.ring() else { return };
         let start = |out: &mut Vec<u8>| {
