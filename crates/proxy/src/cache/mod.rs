@@ -70,6 +70,17 @@ struct State {
     held: u64,
     /// Blocks of entries that are being received.
     reserved: u64,
+    /// The writes into the store that have not ended, by their URIs.
+    writes: HashMap<CacheKey, Writes, foldhash::fast::RandomState>,
+}
+
+/// The writes of a URI into the store that have not ended.
+#[derive(Default)]
+struct Writes {
+    count: usize,
+    /// Whether the URI was invalidated meanwhile: what they write is removed once they have ended. The store may else
+    /// execute the removal, which goes over another connection, before them.
+    invalidated: bool,
 }
 
 impl State {
@@ -186,13 +197,40 @@ impl Cache {
         Some(entry)
     }
 
-    /// Puts a complete response into the store.
-    fn keep(&self, key: &CacheKey, entry: &Entry) {
-        let Some(engine) = self.engine.read().clone().filter(|_| entry.signature == 0) else { return };
+    /// Puts a complete response into the store; the write was counted.
+    fn keep(self: &Arc<Self>, key: CacheKey, entry: &Entry, engine: Arc<dyn Engine>) {
         let seconds = (entry.expires - unix_seconds()).max(1).to_string();
-        let (name, value) = (stored::name(&self.config().name, key), stored::value(key, entry));
+        let (name, value) = (stored::name(&self.config().name, &key), stored::value(&key, entry));
+        match engine.start(0, &[b"SET", &name, &value, b"EX", seconds.as_bytes()]) {
+            Started::Done(_) => self.end_write(&key, &*engine),
+            Started::Pending(reply) => {
+                let cache = self.clone();
+                tokio::task::spawn_local(async move {
+                    // Its failure costs a response that would be found.
+                    _ = reply.await;
+                    cache.end_write(&key, &*engine);
+                });
+            }
+        }
+    }
+
+    /// Ends a write into the store.
+    fn end_write(&self, key: &CacheKey, engine: &dyn Engine) {
+        let is_invalid = {
+            let mut state = self.state.lock();
+            let Some(writes) = state.writes.get_mut(key) else { return };
+            writes.count -= 1;
+            writes.count == 0 && state.writes.remove(key).is_some_and(|writes| writes.invalidated)
+        };
+        if is_invalid {
+            self.remove_kept(key, engine);
+        }
+    }
+
+    /// Removes a response from the store.
+    fn remove_kept(&self, key: &CacheKey, engine: &dyn Engine) {
         // The command is executed although nobody waits for its reply.
-        drop(engine.start(0, &[b"SET", &name, &value, b"EX", seconds.as_bytes()]));
+        drop(engine.start(0, &[b"DEL", &stored::name(&self.config().name, key)]));
     }
 
     /// Returns the definition.
@@ -228,13 +266,17 @@ impl Cache {
 
     /// Removes the responses of a URI that an unsafe method has changed: the first one, as in HAProxy.
     pub(crate) fn invalidate(&self, key: &CacheKey) {
-        if let Some(engine) = self.engine.read().clone() {
-            drop(engine.start(0, &[b"DEL", &stored::name(&self.config().name, key)]));
-        }
         let mut state = self.state.lock();
         let first = state.entries.get(key).and_then(|slots| slots.first()).map(|slot| slot.entry.number);
         if let Some(number) = first {
             state.remove(key, number);
+        }
+        if let Some(writes) = state.writes.get_mut(key) {
+            writes.invalidated = true;
+        }
+        drop(state);
+        if let Some(engine) = self.engine.read().clone() {
+            self.remove_kept(key, &*engine);
         }
     }
 
@@ -274,7 +316,8 @@ impl Cache {
     }
 
     /// Ends the receipt of a response: `complete` takes the place of the one that has begun.
-    fn finish(&self, key: &CacheKey, number: u64, reserved: u64, complete: Option<Entry>) {
+    fn finish(self: &Arc<Self>, key: &CacheKey, number: u64, reserved: u64, complete: Option<Entry>) {
+        let engine = self.engine.read().clone();
         let mut state = self.state.lock();
         state.reserved -= reserved;
         let Some(complete) = complete else { return state.remove(key, number) };
@@ -285,8 +328,11 @@ impl Cache {
         slot.entry = complete.clone();
         state.held += complete.blocks;
         state.touch(key, number);
+        // Responses that vary stay in memory.
+        let Some(engine) = engine.filter(|_| complete.signature == 0) else { return };
+        state.writes.entry(*key).or_default().count += 1;
         drop(state);
-        self.keep(key, &complete);
+        self.keep(*key, &complete, engine);
     }
 
     /// Calls `f` with each response that has not expired, and the number of blocks that are available.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sluicegate_testkit::{Client, Haproxy, Listening, RedisServer, Sluicegate, lasting_listener, wait_for};
 
-use crate::start;
+use sluicegate_wire::http2::Settings;
+
+use crate::{http2, start};
 
 const DEFAULTS: &str = "defaults\n mode http\n timeout connect 60s\n timeout client 60s\n timeout server 60s\n";
 
@@ -172,6 +174,57 @@ fn a_full_cache_removes_the_oldest() {
     assert_eq!(get(&address, "/0"), (1, true));
     assert_eq!(get(&address, "/299").0, 300);
     assert_eq!(get(&address, "/1"), (301, false));
+}
+
+/// Clients of HTTP/2 get stored responses as those of HTTP/1 do, whatever their windows are. As in HAProxy, each has its own:
+/// the key has the target, which is absolute in HTTP/2.
+#[test]
+fn clients_of_http2_are_served() {
+    let ask = |ours: bool| {
+        let (origin, gate) = (Origin::start(3_000), Listening::new());
+        let text = format!("global\n nbthread 1\n{}", origin.listen(&gate, ""));
+        let _program: Box<dyn std::any::Any> = match ours {
+            true => Box::new(start(&text, &[&gate])),
+            false => Box::new(Haproxy::start_2_8(&text, &[&gate])),
+        };
+        let plain = |path: &str| {
+            let mut client = Client::connect(&gate.address());
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+            let response = client.read_response();
+            format!("{} {:?} {}", response.status, response.header("x-n"), response.header("age").is_some())
+        };
+        let settings = Settings { max_concurrent_streams: 0, initial_window: 100, ..Settings::default() };
+        let mut client = http2::Client::with(&gate.address(), settings);
+        let mut framed = |head: &str| {
+            let answer = client.ask(head);
+            let has_age = answer.field("age").is_some();
+            format!("{} {:?} {has_age} {}", answer.status, answer.field("x-n"), answer.body.len())
+        };
+        let seen = [
+            plain("/a"),
+            framed("GET /a\nhost: h"),
+            framed("HEAD /a\nhost: h"),
+            framed("GET /a\nhost: h\nif-none-match: \"e\""),
+            framed("GET /b\nhost: h"),
+            framed("GET /b\nhost: h"),
+            plain("/b"),
+            framed("GET /b\nhost: other"),
+        ];
+        (seen, origin.asked())
+    };
+    let (ours, theirs) = (ask(true), ask(false));
+    assert_eq!(ours, theirs);
+    let expected = [
+        "200 Some(\"1\") false",
+        "200 Some(\"2\") false 3000",
+        "200 Some(\"2\") true 0",
+        "304 Some(\"2\") true 0",
+        "200 Some(\"3\") false 3000",
+        "200 Some(\"3\") true 3000",
+        "200 Some(\"4\") false",
+        "200 Some(\"5\") false 3000",
+    ];
+    assert_eq!(ours.0, expected);
 }
 
 /// A response whose server leaves before its end is not stored.
