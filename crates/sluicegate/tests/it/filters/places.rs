@@ -4,9 +4,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use sluicegate_testkit::{Client, Listening, wait_for};
+use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
 
-use super::scripts::{beside, serve};
+use super::scripts::{beside, folder, serve};
+use crate::{BINARY, http2};
 
 /// Keeps the events of each stream; `/said` returns them. The second argument says what the filter does.
 const SCRIPT: &str = r#"
@@ -340,4 +341,43 @@ fn requests_end_before_tunnels() {
 #[test]
 fn contents_of_tunnels_are_not_accessible() {
     tunnels(["raises", "", ""], &[CONNECT], false);
+}
+
+/// Tunnels of clients of HTTP/2 are those of HTTP/1 to filters. (2.8 passes nothing in that of this test.)
+#[test]
+fn tunnels_of_http2() {
+    const TEXTS: [&str; 2] = ["hello", "once more"];
+    for does in [["", "", ""], ["changes", "", "adds"], ["exceeds_res", "", ""]] {
+        let (server, gates) = (server(), [Listening::new(), Listening::new()]);
+        let text = configuration("@DIR@", &gates, &server, does);
+        let _ours = Sluicegate::start_in(BINARY, &text, &[&gates[0], &gates[1]], folder(SCRIPT));
+        let mut plain = Client::connect(&gates[0].address());
+        plain.send(CONNECT);
+        plain.read_until(b"\r\n\r\n");
+        let mut expected = String::new();
+        for text in TEXTS {
+            plain.send(text);
+            expected += &String::from_utf8_lossy(&plain.read_exact(text.len()));
+        }
+        plain.finish();
+        expected += &String::from_utf8_lossy(&plain.read_to_end());
+        let events = said(&gates[1], false);
+
+        let mut client = http2::Client::connect(&gates[0].address());
+        let stream = client.open();
+        let id = stream.id();
+        client.raw(&http2::headers(id, 4, &[(":method", "CONNECT"), (":authority", "h:1")]));
+        assert_eq!(client.head(stream).status, 200);
+        let mut length = 0;
+        for text in TEXTS {
+            client.raw(&http2::frame(0, 0, id, text.as_bytes()));
+            length += text.len();
+            client.until("an echo", |client| client.seen(stream).body.len() >= length);
+        }
+        client.raw(&http2::frame(0, 1, id, b""));
+        client.until("the end", |client| client.seen(stream).is_over());
+        let answer = client.seen(stream);
+        assert_eq!((answer.text(), answer.complete), (expected, true), "{does:?}");
+        assert_eq!(said(&gates[1], false), events, "{does:?}");
+    }
 }

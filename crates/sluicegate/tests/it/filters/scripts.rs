@@ -256,7 +256,7 @@ fn conversation(gates: &[Listening], does: [&str; 2]) -> Vec<String> {
     all
 }
 
-fn folder(script: &str) -> tempfile::TempDir {
+pub(super) fn folder(script: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("filters.lua"), script).expect("writable");
     directory
