@@ -468,7 +468,8 @@ pub(crate) fn identifier(text: &str) -> &str {
 }
 
 /// Splits arguments from `start`, just behind the opening parenthesis; returns the place behind the closing one.
-/// Quotes protect commas and parentheses, and a backslash quotes and blanks, once more than the line's own.
+/// Quotes protect commas and parentheses, and a backslash quotes and blanks, once more than the line's own; `\n`, `\r` and
+/// `\t` are the characters that they stand for.
 fn arguments(text: &str, start: usize, found: &mut Vec<(usize, Vec<u8>)>) -> Result<usize, Problem> {
     let bytes = text.as_bytes();
     let mut current = Vec::new();
@@ -478,14 +479,15 @@ fn arguments(text: &str, start: usize, found: &mut Vec<(usize, Vec<u8>)>) -> Res
     while i < bytes.len() {
         match (bytes[i], quote) {
             (b'\\', None | Some(b'"')) => {
-                match bytes.get(i + 1) {
-                    Some(b @ (b'\\' | b'"' | b'\'' | b' ')) => {
-                        current.push(*b);
-                        i += 1;
-                    }
-                    _ => current.push(b'\\'),
-                }
-                i += 1;
+                let meant = match bytes.get(i + 1) {
+                    Some(b @ (b'\\' | b'"' | b'\'' | b' ')) => Some(*b),
+                    Some(b'n') => Some(b'\n'),
+                    Some(b'r') => Some(b'\r'),
+                    Some(b't') => Some(b'\t'),
+                    _ => None,
+                };
+                current.push(meant.unwrap_or(b'\\'));
+                i += if meant.is_some() { 2 } else { 1 };
                 continue;
             }
             (b @ (b'"' | b'\''), None) => quote = Some(b),
@@ -593,6 +595,8 @@ mod tests {
         check("var(txn.a,b)", "Var[Var(VarName { scope: Txn, name: \"a\" }), Str(\"b\")]");
         check("str('a,b)')", "Str[Str(\"a,b)\")]");
         check("str(\"a\\\"b\")", "Str[Str(\"a\\\"b\")]");
+        check("str(a\\n\\r\\tb\\d)", "Str[Str(\"a\\n\\r\\tb\\\\d\")]");
+        check("str('a\\n')", "Str[Str(\"a\\\\n\")]");
         check("str()", "Str[Str(\"\")]");
         check("hdr(x,0)", "ReqHdr[Str(\"x\"), Absent]");
         check("src,,lower", "Src[] Lower[]");

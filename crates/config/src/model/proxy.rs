@@ -708,11 +708,11 @@ pub enum ServerAddress {
 }
 
 impl ServerAddress {
-    /// Returns whether a check of it would have no port. As in HAProxy, an unspecified address needs none.
+    /// Returns whether a check of it would have no port. As in HAProxy, an unspecified address needs none, nor does a name: its
+    /// port may come from a service's record.
     pub(crate) fn lacks_port(&self) -> bool {
         match self {
             ServerAddress::Inet(host, ServerPort::Offset(_)) => !host.is_unspecified(),
-            ServerAddress::Name(_, ServerPort::Offset(_)) => true,
             _ => false,
         }
     }

@@ -1,5 +1,6 @@
 //! Servers that are created from SRV records.
 
+use std::net::TcpListener;
 use std::time::Instant;
 
 use sluicegate_testkit::{PATIENCE, wait_for};
@@ -83,6 +84,21 @@ fn services_become_servers() {
             let said = all(side.said());
             said.iter().any(|line| line.starts_with("changed its IP from (none) to 127.0.0.2 by ")).then_some(())
         });
+    }
+}
+
+/// The port of a check is that of the service; the line has none.
+#[test]
+fn services_are_checked() {
+    let listener = TcpListener::bind("127.0.0.2:0").expect("bindable");
+    let port = listener.local_addr().expect("bound").port();
+    let backends = format!(
+        "backend t\n server-template s 1 {NAME} resolvers dns resolve-prefer ipv4 init-addr none check inter 100ms\n"
+    );
+    let sides = both(STEADY, &backends, |names| names.know(zone(&[(1, port, "a.example", "127.0.0.2")])));
+    for side in &sides {
+        let expected = format!("UP 1 127.0.0.2:{port}");
+        wait_for("a server that is up", || (found(&side.place, "t") == [&*expected]).then_some(()));
     }
 }
 
