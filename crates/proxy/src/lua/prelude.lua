@@ -739,15 +739,16 @@ function core.httpclient()
     return setmetatable({}, HTTPClient)
 end
 
--- Dates of HTTP (RFC 9110, 5.6.7), as tables that os.time takes.
+-- Dates of HTTP (RFC 9110, 5.6.7), as seconds since 1970.
 local MONTHS = { Jan = 1, Feb = 2, Mar = 3, Apr = 4, May = 5, Jun = 6, Jul = 7, Aug = 8, Sep = 9, Oct = 10, Nov = 11, Dec = 12 }
 
 local function date(year, month, day, hour, min, sec)
     if not (year and MONTHS[month]) then return nil end
-    return {
-        year = tointeger(year), month = MONTHS[month], day = tointeger(day), hour = tointeger(hour),
-        min = tointeger(min), sec = tointeger(sec),
-    }
+    -- Years begin with March here, so that a leap day is the last one.
+    local months = (MONTHS[month] + 9) % 12
+    local years = tointeger(year) - months // 10
+    local days = 365 * years + years // 4 - years // 100 + years // 400 + (153 * months + 2) // 5 + tointeger(day) - 719469
+    return ((days * 24 + tointeger(hour)) * 60 + tointeger(min)) * 60 + tointeger(sec)
 end
 
 function core.imf_date(text)

@@ -282,10 +282,10 @@ fn queues_pass_values_between_coroutines() {
 #[test]
 fn dates_and_addresses_are_read() {
     check(
-        "local function shown(d) return d and os.date('!%F %T', os.time(d)) end
-        result(shown(core.http_date('Sun, 06 Nov 1994 08:49:37 GMT')), shown(core.http_date('Sunday, 06-Nov-94 08:49:37 GMT')),
-            shown(core.http_date('Sun Nov  6 08:49:37 1994')), core.http_date('yesterday'), core.asctime_date('x'))",
-        "1994-11-06 08:49:37 1994-11-06 08:49:37 1994-11-06 08:49:37 nil nil",
+        "result(core.http_date('Sun, 06 Nov 1994 08:49:37 GMT'), core.http_date('Sunday, 06-Nov-94 08:49:37 GMT'),
+            core.http_date('Sun Nov  6 08:49:37 1994'), core.imf_date('Thu, 29 Feb 2024 00:00:00 GMT'),
+            core.imf_date('Fri, 01 Mar 2024 00:00:00 GMT'), core.http_date('yesterday'), core.asctime_date('x'))",
+        "784111777 784111777 784111777 1709164800 1709251200 nil nil",
     );
     check(
         "local a = core.parse_addr
