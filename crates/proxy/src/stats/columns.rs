@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use sluicegate_config::model::{Mode, ServerAddress};
 
-use super::Object;
 use super::typed::Field;
+use super::{Filter, Object};
 use crate::counters::{Average, Count, Counters, Figures, second};
 use crate::frontend::Gate;
 use crate::process::Phase;
@@ -56,6 +56,8 @@ pub struct View<'a> {
     status: Option<ServerStatus>,
     /// Whether a backend's status includes the numbers of its servers, which it does where some servers are omitted.
     counts: bool,
+    /// Whether addresses, names of cookies and algorithms are left out.
+    no_legends: bool,
 }
 
 /// A column.
@@ -230,10 +232,12 @@ columns! {
     "agent_fall" CGS u32 => |v| v.asking(|agent| count(agent.health.fall.into())),
     "agent_health" CGS u32 => |v| v.asking(|agent| count(agent.health.level.into())),
     "addr" CGS str => |v| match v.object {
+        _ if v.no_legends => Empty,
         Object::Socket(_, listener) => Cell::Text(listener.address()),
         _ => v.server(address),
     },
     "cookie" CNS str => |v| match v.object {
+        _ if v.no_legends => Empty,
         Object::Frontend(_) | Object::Socket(..) => Empty,
         Object::Backend(proxy) => proxy.config.cookie.as_ref().map_or(Empty, |cookie| cookie.name.to_string().into()),
         Object::Server(proxy, server) => {
@@ -247,6 +251,7 @@ columns! {
         Mode::Spop => "spop".into(),
     },
     "algo" CGS str => |v| match v.object {
+        _ if v.no_legends => Empty,
         Object::Backend(proxy) if proxy.config.dispatch.is_some() => "none".into(),
         Object::Backend(proxy) => proxy.config.balance.name().into(),
         _ => Empty,
@@ -497,7 +502,7 @@ impl<'a> View<'a> {
             Object::Server(_, server) => Some(server.shared.status()),
             _ => None,
         };
-        View { running, object, now, status, counts: false }
+        View { running, object, now, status, counts: false, no_legends: false }
     }
 
     /// Returns a cell of the object's line.
@@ -681,9 +686,10 @@ fn cells<'a>(
     running: &'a Running,
     object: Object<'a>,
     now: Instant,
-    counts: bool,
+    filter: &Filter,
 ) -> impl Iterator<Item = (&'static Column, Cell)> {
-    let view = View { counts, ..View::new(running, object, now) };
+    let counts = filter.up || filter.no_maint;
+    let view = View { counts, no_legends: filter.no_legends, ..View::new(running, object, now) };
     COLUMNS.iter().map(move |column| (column, view.cell(column)))
 }
 
@@ -712,12 +718,12 @@ impl Row {
 
 /// Returns all cells of an object.
 pub fn row(running: &Running, object: Object<'_>, now: Instant) -> Row {
-    Row(cells(running, object, now, false).map(|(_, cell)| cell).collect())
+    Row(cells(running, object, now, &Filter::default()).map(|(_, cell)| cell).collect())
 }
 
-/// Appends an object's line. `counts`: a backend's status includes the numbers of its servers that are up, and of all.
-pub fn line(running: &Running, object: Object<'_>, now: Instant, counts: bool, out: &mut Vec<u8>) {
-    for (_, cell) in cells(running, object, now, counts) {
+/// Appends the line of an object that a filter takes.
+pub fn line(running: &Running, object: Object<'_>, now: Instant, filter: &Filter, out: &mut Vec<u8>) {
+    for (_, cell) in cells(running, object, now, filter) {
         match cell {
             Cell::Empty => {}
             Cell::Number(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
@@ -730,10 +736,10 @@ pub fn line(running: &Running, object: Object<'_>, now: Instant, counts: bool, o
 
 /// Returns an object's non-empty cells for the typed formats; positions do not count the marker between the proxy
 /// columns and the module columns.
-pub fn fields(running: &Running, object: Object<'_>, now: Instant, counts: bool) -> Vec<Field> {
+pub fn fields(running: &Running, object: Object<'_>, now: Instant, filter: &Filter) -> Vec<Field> {
     let mut position = 0;
     let mut fields = Vec::new();
-    for (column, cell) in cells(running, object, now, counts) {
+    for (column, cell) in cells(running, object, now, filter) {
         if column.name == "-" {
             continue;
         }

@@ -66,6 +66,8 @@ pub struct Filter {
     pub up: bool,
     /// Whether servers in maintenance are left out.
     pub no_maint: bool,
+    /// Whether addresses, names of cookies and algorithms are left out, as on a page without `stats show-legends`.
+    pub no_legends: bool,
 }
 
 impl Filter {

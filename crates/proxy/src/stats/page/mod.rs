@@ -101,7 +101,8 @@ enum Stage {
 impl Report {
     /// Creates the document for the page of `own` with the given options.
     pub fn new(running: Arc<Running>, own: Arc<ProxyRun>, asked: Asked, admin: bool) -> Report {
-        let filter = Filter { up: asked.up, no_maint: asked.no_maint, ..Filter::default() };
+        let no_legends = own.config.stats.as_ref().is_none_or(|page| !page.legends);
+        let filter = Filter { up: asked.up, no_maint: asked.no_maint, no_legends, ..Filter::default() };
         Report {
             running,
             own,
@@ -189,11 +190,10 @@ impl Format {
         now: Instant,
         out: &mut Vec<u8>,
     ) {
-        let counts = filter.up || filter.no_maint;
         if self == Format::Plain {
-            return columns::line(running, object, now, counts, out);
+            return columns::line(running, object, now, filter, out);
         }
-        let fields = columns::fields(running, object, now, counts);
+        let fields = columns::fields(running, object, now, filter);
         let mut text = String::new();
         match self {
             Format::Typed => typed::lines(Some(object.owner()), &fields, describe, &mut text),

@@ -392,7 +392,7 @@ fn the_csv_is_that_of_the_socket() {
     let server = start(
         &format!(
             "global\n stats socket @DIR@/stats\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
-             timeout connect 1s\nfrontend f\n bind {}\n stats enable\nbackend quiet\n server \"a\" 127.0.0.1:1 disabled\n",
+             timeout connect 1s\nfrontend f\n bind {}\n stats enable\n stats show-legends\nbackend quiet\n server \"a\" 127.0.0.1:1 disabled\n",
             gate.word()
         ),
         &[&gate],
@@ -464,4 +464,36 @@ fn engines_have_a_table() {
     let away = row(&page, "away");
     assert_eq!((&*away[0], &*away[2], &*away[10], &*away[11]), (&*nobody, "0", "1", "1"));
     assert!(away[12].contains("refused"), "{}", away[12]);
+}
+
+/// Without `stats show-legends` a page says no addresses, names of cookies and algorithms in its other forms, either.
+#[test]
+fn places_need_legends() {
+    let both = Both::start(2, |words| {
+        let listen = |index: usize, more: &str| {
+            format!(
+                "listen l{index}\n bind {}\n stats enable\n stats uri /st\n{more} cookie c{index} insert\n balance leastconn\n \
+                 server s 127.0.0.1:1 cookie k disabled\n",
+                words[index]
+            )
+        };
+        let defaults = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 1s\n";
+        format!("{defaults}{}{}", listen(0, ""), listen(1, " stats show-legends\n"))
+    });
+    for frontend in [0, 1] {
+        let shown = both.ask(frontend, &get("/st;csv;norefresh", "")).map(|answer| {
+            let text = answer.text();
+            let mut lines = text.lines();
+            let names: Vec<&str> = lines.next().expect("a header").trim_start_matches("# ").split(',').collect();
+            let places =
+                ["addr", "cookie", "algo"].map(|name| names.iter().position(|known| *known == name).expect("there"));
+            let lines = lines.map(|line| places.map(|place| line.split(',').nth(place).unwrap_or_default().to_owned()));
+            lines.collect::<Vec<_>>()
+        });
+        let [theirs, ours] = shown;
+        assert_eq!(ours, theirs, "{frontend}");
+        assert_eq!(ours.iter().flatten().any(|cell| !cell.is_empty()), frontend == 1, "{ours:?}");
+        let json = both.ask(frontend, &get("/st;json", "")).map(|answer| answer.text().contains("127.0.0.1:1"));
+        assert_eq!(json, [frontend == 1; 2]);
+    }
 }
