@@ -240,8 +240,7 @@ pub(super) fn append_here(alias: LogAlias, flags: FormatFlags, mode: FormatMode,
         LogAlias::HttpQuery => request(RequestLine::read(log).map(|line| line.query()), out),
         LogAlias::HttpVersion => request(RequestLine::read(log).map(|line| line.version), out),
         LogAlias::Pid => number(i64::from(header::pid()), 4, flags, out),
-        // The first stream is number 0 in HAProxy; ids here begin with 1.
-        LogAlias::Rt => number(cx.id as i64 - 1, 4, flags, out),
+        LogAlias::Rt => number(stream_number(cx), 4, flags, out),
         LogAlias::LogCounter => number(frontend.lines() as i64, 4, flags, out),
         LogAlias::HostName => append_text(host_name(), flags, mode, out),
         LogAlias::Origin => name(view.origin.word(), out),
@@ -251,6 +250,13 @@ pub(super) fn append_here(alias: LogAlias, flags: FormatFlags, mode: FormatMode,
             append_text(cx.client.tls().map_or("", ClientTls::protocol).as_bytes(), flags, mode, out)
         }
     }
+}
+
+/// Returns the number of a stream. The first one is 0, as in HAProxy; those of workers alternate, while ids begin with 1 and
+/// have the worker above the count.
+fn stream_number(cx: &StreamContext) -> i64 {
+    let (worker, count) = (cx.id >> 48, cx.id & ((1 << 48) - 1));
+    (count.saturating_sub(1) * cx.process.workers.len() as u64 + worker) as i64
 }
 
 /// A server without an address of its own.

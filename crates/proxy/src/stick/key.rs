@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluicegate_config::model::TableKey;
+use sluicegate_pattern::embedded_ipv4;
 use sluicegate_wire::peers;
 use smallvec::SmallVec;
 
@@ -27,7 +28,7 @@ impl Key {
         Some(match kind {
             TableKey::Ip => match address(value, false)? {
                 IpAddr::V4(ip) => Key(SmallVec::from_slice(&[ip.into()])),
-                IpAddr::V6(ip) => Key(SmallVec::from_slice(&[ip.to_ipv4_mapped()?.into()])),
+                IpAddr::V6(ip) => Key(SmallVec::from_slice(&[embedded_ipv4(ip)?.into()])),
             },
             TableKey::Ipv6 => Key::v6(match address(value, true)? {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -166,7 +167,8 @@ mod tests {
         check(TableKey::Ip, Value::Ip(v4), Some(Sample::Ip(v4)));
         check(TableKey::Ip, Value::Ip(mapped), Some(Sample::Ip(v4)));
         check(TableKey::Ip, Value::Ip(v6), None);
-        check(TableKey::Ip, Value::Ip(ip("2002:102:304::")), None);
+        check(TableKey::Ip, Value::Ip(ip("2002:102:304::")), Some(Sample::Ip(v4)));
+        check(TableKey::Ip, Value::Ip(ip("::1.2.3.4")), Some(Sample::Ip(v4)));
         check(TableKey::Ip, Value::text(b"1.2.3.4"), Some(Sample::Ip(v4)));
         check(TableKey::Ip, Value::text(b"::ffff:1.2.3.4"), None);
         check(TableKey::Ip, Value::Int(0x0102_0304), Some(Sample::Ip(v4)));

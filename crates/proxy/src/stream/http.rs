@@ -245,7 +245,8 @@ impl Exchange<'_> {
         let worker = self.stream.worker().clone();
         let chosen = rule::choose_backend(&frontend.rules, &mut self.stream.cx, worker.scripts()).await;
         let Some(ProxyId(index)) = chosen else {
-            self.note_request_done();
+            // In HAProxy the request is complete once a backend has it.
+            self.stream.cx.log.request_done = None;
             return Err(self.page(503, b'S', b'C').await);
         };
         let backend = &proxies[index as usize];

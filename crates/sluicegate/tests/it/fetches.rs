@@ -474,3 +474,61 @@ fn what_is_not_there_is_not_found_as_by_haproxy() {
         told.0.iter().any(|line| line.ends_with("None")) && told.0.iter().any(|line| line.ends_with("Some(\"yes\")"))
     );
 }
+
+/// Returns what a format says in our program with two threads.
+fn said(section: &str, rules: &str, format: &str) -> String {
+    let gate = Listening::new();
+    let _server = start(
+        &format!(
+            "global\n nbthread 2\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
+             frontend l\n bind {}\n{section}{rules} http-request return status 200 content-type text/plain lf-string {format}\n",
+            gate.word()
+        ),
+        &[&gate],
+    );
+    Client::connect(&gate.address()).get("/").text()
+}
+
+/// As haproxy 3.2.0; older ones know fewer casts. What cannot be a key has no entry.
+#[test]
+fn addresses_become_keys_of_tables() {
+    let rules = " http-request track-sc0 ipv6(2002:102:304::)\n http-request track-sc1 ipv6(::1)\n \
+                 http-request track-sc2 ipv6(fe80::1)\n";
+    let texts =
+        ["ipv4(1.2.3.4)", "ipv4(0.0.0.1)", "ipv6(::1.2.3.4)", "ipv6(::ffff:1.2.3.4)", "ipv6(fe80::1)", "str(x)"];
+    let format: Vec<_> = texts.iter().map(|text| format!("%[{text},in_table(l)]%[{text},table_conn_cnt(l)]")).collect();
+    let format = format!("%[sc0_tracked]%[sc1_tracked]%[sc2_tracked],{}", format.join(","));
+    let seen = said(" stick-table type ip size 1k store conn_cnt\n", rules, &format);
+    assert_eq!(seen, "110,11,11,11,11,00,00");
+}
+
+/// As haproxy 3.2.0: an argument has escapes of its own, and a port of 0 is none.
+#[test]
+fn arguments_and_ports() {
+    let rules = " http-request set-dst-port int(0)\n http-request set-var(txn.a) 'str(\"a\\nb\")'\n \
+                 http-request set-var(txn.b) str(a\\\\tb\\\\d)\n";
+    let format = "%[var(txn.a),hex],%[var(txn.b),hex],%[dst_port],%[src_port,bool]";
+    assert_eq!(said("", rules, format), "610A62,6109625C64,,1");
+}
+
+/// The numbers of streams are small, and no two threads have the same one.
+#[test]
+fn streams_have_numbers() {
+    let gate = Listening::new();
+    let _server = start(
+        &format!(
+            "global\n nbthread 2\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
+             frontend l\n bind {}\n unique-id-format %rt\n \
+             http-request return status 200 content-type text/plain lf-string %[unique-id]\n",
+            gate.word()
+        ),
+        &[&gate],
+    );
+    let number = |_| Client::connect(&gate.address()).get("/").text().parse::<u64>().expect("a number");
+    let mut numbers: Vec<_> = (0..20).map(number).collect();
+    numbers.sort_unstable();
+    let all = numbers.len();
+    numbers.dedup();
+    assert_eq!(numbers.len(), all);
+    assert!(numbers.iter().all(|number| *number < 40), "{numbers:?}");
+}

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
+use sluicegate_pattern::embedded_ipv4;
+
 use super::super::value::Value;
 use super::args::Args;
 use super::code::{Compiled, value};
@@ -25,12 +27,7 @@ pub(super) fn port_only(_: &Args<'_>) -> Compiled {
 /// (RFC 4291), or 6to4 (RFC 3056).
 fn address(value: &Value<'_>) -> Option<IpAddr> {
     let IpAddr::V6(ip) = value.to_ip()? else { return value.to_ip() };
-    Some(match ip.segments() {
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x2002, high, low, ..] => {
-            IpAddr::V4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
-        }
-        _ => IpAddr::V6(ip),
-    })
+    Some(embedded_ipv4(ip).map_or(IpAddr::V6(ip), IpAddr::V4))
 }
 
 /// Applies the mask of the address's family; without a mask for IPv6, IPv6 addresses have no network.

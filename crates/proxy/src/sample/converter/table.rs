@@ -17,8 +17,9 @@ pub(super) fn table(figure: CounterFigure, args: &Args<'_>) -> Compiled {
     let element = u32::try_from(element).map_err(|_| "the element's number is negative")?;
     let table = args.scope.table(args.table(at)?)?;
     value((table, figure, element, args.int(at + 1)?), |(table, figure, element, default), value, _| {
-        let key = Key::new(table.key, &value)?;
-        let life = || table.read(&key, |_, life| *life);
+        // What cannot be a key has no entry.
+        let key = Key::new(table.key, &value);
+        let life = || table.read(key.as_ref()?, |_, life| *life);
         Some(match *figure {
             CounterFigure::In => Value::Bool(life().is_some()),
             CounterFigure::Expire => Value::Int(life().map(|life| i64::from(life.left_ms)).or(*default)?),
@@ -28,7 +29,10 @@ pub(super) fn table(figure: CounterFigure, args: &Args<'_>) -> Compiled {
             }
             // HAProxy counts the querying stream, too.
             CounterFigure::Trackers => Value::Int(life().map_or(0, |life| i64::from(life.trackers) + 1)),
-            figure => Value::Int(of_key(table, &key, figure, *element, true)?),
+            figure => Value::Int(match &key {
+                Some(key) => of_key(table, key, figure, *element, true)?,
+                None => 0,
+            }),
         })
     })
 }

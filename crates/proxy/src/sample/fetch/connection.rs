@@ -51,9 +51,9 @@ pub(super) fn ip(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync
     read(move |cx| Some(Value::Ip(of(cx)?.ip())))
 }
 
-/// Returns a fetch of the port of an address.
+/// Returns a fetch of the port of an address; 0 is none.
 pub(super) fn port(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync + 'static) -> Compiled {
-    read(move |cx| Some(Value::Int(i64::from(of(cx)?.port()))))
+    read(move |cx| Some(of(cx)?.port()).filter(|port| *port != 0).map(|port| Value::Int(i64::from(port))))
 }
 
 /// Returns a fetch of whether an address belongs to this machine.

@@ -237,6 +237,14 @@ fn every_item_of_a_format_is_haproxys() {
     }
 }
 
+/// A request that no backend gets is never complete.
+#[test]
+fn times_without_a_backend_are_haproxys() {
+    let steps: &[&[u8]] = &[ALIVE, b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"];
+    let format = "%TR/%Tw/%Tc/%Tr/%Td %ST %tsc %rc %sq/%bq";
+    compare(&format!("{DEFAULTS} mode http\nfrontend www\n bind @BIND@\n log-format \"{format}\"\n"), steps);
+}
+
 /// The formats that options select.
 #[test]
 fn the_options_formats_are_haproxys() {

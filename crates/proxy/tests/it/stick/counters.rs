@@ -157,7 +157,7 @@ fn fetches_of_the_client_s_address_are_haproxys() {
 fn converters_are_haproxys() {
     let mut expressions = Vec::new();
     for table in ["single", "array", "bare", "rates"] {
-        for key in ["src", "hdr(k)", "int(5)"] {
+        for key in ["src", "str(1.2.3.4)", "int(5)"] {
             expressions.extend(CONVERTERS.iter().map(|name| format!("{key},{name}({table})")));
         }
         for name in ["table_gpc", "table_gpc_rate", "table_gpt"] {
