@@ -247,10 +247,10 @@ converters![
         "param",
         Converter::Param,
         &[A::Str, A::Str],
-        1,
+        0,
         Output::Str,
         Output::Str,
-        "The value of a parameter in a query string; the delimiter is `&` by default.",
+        "The value of a parameter in a query string, by default of the one without a name; the delimiter is `&` by default.",
     ),
     row(
         "regsub",
@@ -409,7 +409,7 @@ converters![
         1,
         Output::Str,
         Output::Str,
-        "The string, number, boolean or array at a JSON path (`$.a.b[0]`); `int` converts a number to an integer.",
+        "The string, number, boolean or array at a JSON path (`$.a.b[0]`; what is no path finds nothing); `int` converts a number to an integer.",
     ),
     row(
         "jwt_header_query",

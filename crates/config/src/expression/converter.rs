@@ -35,8 +35,13 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
                 }
             }
         }
-        Converter::Field | Converter::Word if int(0) == Some(0) => {
-            return Err((0, "the index counts from 1, or from -1 backwards".to_owned()));
+        Converter::Field | Converter::Word => {
+            if int(0) == Some(0) {
+                return Err((0, "the index counts from 1, or from -1 backwards".to_owned()));
+            }
+            if text(1).is_some_and(|separators| separators.is_empty()) {
+                return Err((1, "Empty separators list.".to_owned()));
+            }
         }
         Converter::AddItem if !matches!(args.get(1), Some(Arg::Var(_))) && text(2).is_none() => {
             return Err((0, "a variable or a string must follow".to_owned()));
@@ -156,8 +161,9 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
             }
         }
         Converter::JsonQuery | Converter::JwtHeaderQuery | Converter::JwtPayloadQuery => {
-            if let Some(path) = text(0).filter(|path| !path.starts_with('$')) {
-                return Err((0, format!("'{path}' is no path: it begins with '$'")));
+            // As in HAProxy, a text that is no path finds nothing.
+            if text(0).is_some_and(|path| path.is_empty()) {
+                return Err((0, "json_path must not be empty".to_owned()));
             }
             if let Some(kind) = text(1).filter(|kind| &**kind != "int") {
                 return Err((1, format!("'{kind}' is no output type: only 'int' is")));
@@ -174,12 +180,11 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
             if let Some(delimiter) = text(1).filter(|delimiter| delimiter.len() != 1 && byte.is_none()) {
                 return Err((1, format!("the delimiter '{delimiter}' is not one character")));
             }
-            let unnamed = text(0).is_none_or(|name| name.is_empty());
+            if matches!(args.get(1), Some(Arg::Absent)) {
+                return Err((1, "the delimiter is missing".to_owned()));
+            }
             if let Some(byte) = byte {
                 args[1] = Arg::Str(char::from(byte).to_string().into());
-            }
-            if unnamed {
-                return Err((0, "the parameter's name is empty".to_owned()));
             }
         }
         Converter::SetVar => {

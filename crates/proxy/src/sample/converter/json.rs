@@ -21,19 +21,19 @@ pub(super) fn json(args: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn json_query(args: &Args<'_>) -> Compiled {
-    let path = path(args)?.ok_or("a path is needed")?;
+    let path = path(args).ok_or("a path is needed")?;
     let integer = !args.text(1)?.is_empty();
-    value((path, integer), |(path, integer), value, _| value.with_text(|text| query(text, path, *integer)))
+    value((path, integer), |(path, integer), value, _| value.with_text(|text| query(text, path.as_ref()?, *integer)))
 }
 
 /// Compiles a converter that queries one part of a token: returns the whole part, or the value at a path in it.
 fn token_part(args: &Args<'_>, part: usize) -> Compiled {
     let integer = !args.text(1)?.is_empty();
-    value((part, path(args)?, integer), |(part, path, integer), value, _| {
+    value((part, path(args), integer), |(part, path, integer), value, _| {
         let token = value.into_bytes();
         let part = Base64::Url.decode(token.split(|byte| *byte == b'.').nth(*part)?)?;
         match path {
-            Some(path) => query(&part, path, *integer),
+            Some(path) => query(&part, path.as_ref()?, *integer),
             None => Some(Value::owned_text(part)),
         }
     })
@@ -47,10 +47,12 @@ pub(super) fn jwt_payload_query(args: &Args<'_>) -> Compiled {
     token_part(args, 1)
 }
 
-fn path(args: &Args<'_>) -> Result<Option<Path>, String> {
+/// Returns the path that is the first argument, if it is given: `Some(None)` is a text that is no path, where nothing is
+/// found.
+fn path(args: &Args<'_>) -> Option<Option<Path>> {
     match args.list.first() {
-        Some(Arg::Str(text)) => Path::parse(text).map(Some).ok_or_else(|| format!("'{text}' is no path")),
-        _ => Ok(None),
+        Some(Arg::Str(text)) => Some(Path::parse(text)),
+        _ => None,
     }
 }
 

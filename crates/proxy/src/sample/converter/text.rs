@@ -335,6 +335,10 @@ pub(super) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
 fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
     let mut start = 0;
     for pair in text.split(|byte| *byte == delimiter) {
+        // Behind a last delimiter nothing stands, not even a parameter without a name.
+        if start >= text.len() {
+            break;
+        }
         if let Some(rest) = pair.strip_prefix(name)
             && (rest.is_empty() || rest[0] == b'=')
         {
