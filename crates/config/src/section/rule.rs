@@ -298,11 +298,13 @@ pub(crate) fn header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usiz
 
 /// Returns whether HAProxy marks an action as final: without a condition, no rule after it in its section is reached.
 pub(crate) fn is_final(action: &Action, place: Place) -> bool {
+    let redirects = matches!(action, Action::Redirect(redirect) if !redirect.ignore_empty);
     match place {
         Place::HttpRequest => {
             matches!(action, Action::Accept | Action::Auth(_) | Action::Deny(_) | Action::Return(_) | Action::Tarpit(_))
+                || redirects
         }
-        Place::HttpResponse => matches!(action, Action::Accept | Action::Deny(_) | Action::Return(_)),
+        Place::HttpResponse => matches!(action, Action::Accept | Action::Deny(_) | Action::Return(_)) || redirects,
         Place::HttpAfterResponse => matches!(action, Action::Accept),
         _ => false,
     }
