@@ -718,6 +718,19 @@ fn certificates_of_a_frontend() {
     assert_eq!(found(0), Some(vec!["two.crt*".to_owned(), "one.pem".to_owned()]));
     assert_eq!((found(1), found(2)), (Some(vec!["rsa.pem*".to_owned()]), None));
     assert!(config.tls_files.crt_lists.contains_key("@f"));
+    // Lines of sections without a frontend side are those of the next section that has one, and of that alone.
+    let above = "defaults\n mode http\n timeout client 1s\n ssl-f-use crt one.pem\nbackend b\n ssl-f-use crt two.crt\n";
+    let rest = "frontend f\n bind :1 ssl\n ssl-f-use crt rsa.pem\nlisten g\n timeout connect 1s\n timeout server 1s\n bind :2 ssl crt one.pem\n";
+    let config = good(&format!("{BASE}{above}{rest}"));
+    let [_, f, g] = &config.proxies[..] else { panic!("three proxies") };
+    let names = |bind: &sluicegate_config::model::Bind| bind.tls.as_deref().map(certificates);
+    assert_eq!(names(&f.binds[0]), Some(["rsa.pem*", "two.crt", "one.pem"].map(str::to_owned).to_vec()));
+    assert_eq!(names(&g.binds[0]), Some(vec!["one.pem*".to_owned()]));
+    assert_eq!(
+        findings(&format!("{BASE}{above}{rest}frontend h\n bind :3 ssl\n")),
+        ["error: Proxy 'h': no SSL certificate specified for bind ':3' (use 'crt')"]
+    );
+    assert!(findings(&format!("{BASE}frontend f\n bind :1\nbackend b\n ssl-f-use crt no.pem\n")).is_empty());
     let with = |line: &str| findings(&format!("{BASE}frontend f\n bind :1 ssl strict-sni\n {line}\n"));
     assert_eq!(with("ssl-f-use crt one.pem frob x")[0], "error: unknown crt keyword 'frob'");
     assert_eq!(with("ssl-f-use alpn h2")[0], "error: 'ssl-f-use' expects 'crt FILE'");

@@ -167,7 +167,7 @@ pub(super) const PREFER_LAST: Row<ProxyParser> = option(
 /// `persist`.
 pub(super) const PERSIST_RDP: Row<ProxyParser> = row(
     "persist",
-    BACK,
+    PROXY,
     1,
     1,
     "rdp-cookie[(NAME)]",

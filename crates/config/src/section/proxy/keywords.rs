@@ -252,7 +252,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     ),
     row(
         "hash-balance-factor",
-        BACK,
+        PROXY,
         1,
         1,
         "PERCENT",
@@ -696,12 +696,13 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     connection::SERVER_INTERVAL,
     row(
         "ssl-f-use",
-        FRONT.without(Contexts::DEFAULTS),
+        PROXY,
         2,
         MANY,
         "crt FILE [OPTION VALUE]…",
         "A certificate of this section's 'bind' lines with 'ssl' that name none themselves; its options are those of a \
-         line of a 'crt-list'. The last line's certificate serves clients whose name no certificate has.",
+         line of a 'crt-list'. The last line's certificate serves clients whose name no certificate has. In a 'defaults' \
+         or a backend: one of the next frontend or 'listen' in the file, and of no other.",
         |r, line| r.settings.certificates.line(line, r.loaded.tls, r.diagnostics),
     ),
     stats::ADMIN,

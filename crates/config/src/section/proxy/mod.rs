@@ -14,6 +14,7 @@ pub(crate) mod log_backend;
 pub(crate) mod log_forward;
 pub(crate) mod log_profile;
 mod logging;
+mod misplaced;
 pub(crate) mod peers;
 mod persist;
 pub(crate) mod ring;
@@ -73,7 +74,7 @@ pub(crate) struct Settings {
     dispatch: dispatch::Dispatch,
     /// The words about TLS of each `bind` line, with its addresses as written.
     bind_words: Vec<(Arc<str>, BindWords)>,
-    /// `ssl-f-use` lines.
+    /// `ssl-f-use` lines, and those that stand above for this section.
     certificates: FrontendLines,
     /// The words about TLS of each `server` line, with the index of its first server.
     pub(crate) server_words: Vec<(usize, ServerWords)>,
@@ -221,6 +222,8 @@ pub(crate) fn all(
     let mut defaults = Defaults::default();
     let mut fcgi_apps = fcgi::Apps::new();
     let mut proxies = Vec::new();
+    // As in HAProxy, the lines of a section without a frontend side are those of the next section that has one.
+    let mut certificates = FrontendLines::default();
     let (mut rings, mut forwards, mut profiles) = (Vec::new(), Vec::new(), Vec::new());
     // Applications first: sections that use them may precede them.
     let is_app = |section: &&Section| section.kind == SectionKind::FcgiApp;
@@ -245,6 +248,7 @@ pub(crate) fn all(
                 let base = defaults.base(section, kind, diagnostics);
                 let mut settings = Settings::clone(&base);
                 settings.start(section, kind);
+                settings.certificates = std::mem::take(&mut certificates);
                 settings
             }
         };
@@ -285,6 +289,9 @@ pub(crate) fn all(
         }
         for line in &section.lines {
             reader.line(line);
+        }
+        if !matches!(kind, Some(ProxyKind::Frontend | ProxyKind::Listen)) {
+            certificates = std::mem::take(&mut reader.settings.certificates);
         }
         if kind.is_some() {
             reader.finish_checks();
@@ -589,50 +596,6 @@ impl ProxyReader<'_> {
     fn not_negated(&mut self, line: &Line, option: &str) {
         let message = format!("negation/default is not supported for option '{option}'");
         self.diagnostics.error(line.at(0), message);
-    }
-
-    /// A keyword of the other side is a warning in HAProxy, and has no effect; in `defaults` it is an error.
-    fn misplaced(&mut self, row: &Row<ProxyParser>, line: &Line) {
-        let name = row.name;
-        if name == "use-fcgi-app" {
-            let message = format!("'{name}' only available in backend or listen section");
-            self.diagnostics.error(line.at(0), message);
-            return;
-        }
-        let missing = if self.context == Contexts::DEFAULTS || name == "server" || name == "default-server" {
-            None
-        } else if self.context == Contexts::BACKEND {
-            Some("frontend")
-        } else {
-            Some("backend")
-        };
-        match missing {
-            None => {
-                let message = format!("'{name}' not allowed in '{}' section", self.section);
-                let places = row.contexts.section_names().join("', '");
-                self.diagnostics.error(line.at(0), message).hint(format!("it belongs in: '{places}'"));
-            }
-            Some("frontend") if matches!(name, "log-format" | "log-format-sd" | "error-log-format") => {
-                self.ignored_in_backend(line, name);
-            }
-            Some("frontend") if matches!(name, "tcp-request connection" | "tcp-request session") => {
-                let section = &self.settings.proxy.name;
-                let message = format!("{name} is not allowed because backend {section} is not a frontend");
-                self.diagnostics.error(line.at(0), message);
-            }
-            Some("backend") if name.starts_with("tcp-response ") => {
-                let message = format!("{name} is only allowed in 'backend' sections or 'defaults' section with a name");
-                self.diagnostics.error(line.at(0), message);
-            }
-            Some(side) => {
-                let section = self.section;
-                let message = format!(
-                    "'{name}' ignored because {section} '{}' has no {side} capability",
-                    self.settings.proxy.name
-                );
-                self.diagnostics.warning(line.at(0), message);
-            }
-        }
     }
 
     pub(crate) fn integer(&mut self, line: &Line, index: usize, min: i64, max: i64) -> Option<i64> {

@@ -125,21 +125,20 @@ fn names_of_fields_are_sent_as_they_are() {
 #[test]
 fn final_rules_are_those_of_haproxy() {
     let noop = "action is final and has no condition attached, further entries are NOOP";
-    for first in ["return status 200", "deny", "allow", "tarpit", "auth"] {
+    for first in ["return status 200", "deny", "allow", "tarpit", "auth", "redirect location /"] {
         takes(
             &listen(&format!("http-request {first} / http-request set-header a b / http-request del-header a")),
             &[noop],
         );
         takes(&listen(&format!("http-request {first} if TRUE / http-request set-header a b")), &[]);
     }
-    for first in ["return status 200", "deny", "allow"] {
+    for first in ["return status 200", "deny", "allow", "redirect location /"] {
         takes(&listen(&format!("http-response {first} / http-response set-header a b")), &[noop]);
     }
     takes(&listen("http-after-response allow / http-after-response set-header a b"), &[noop]);
     takes(&listen("http-request deny / http-request deny / http-request deny"), &[noop, noop]);
     for lines in [
         "http-request redirect location %[req.hdr(to)] ignore-empty / http-request return status 200",
-        "http-request redirect location /a / http-request return status 200",
         "http-request use-service prometheus-exporter / http-request deny",
         "tcp-request connection accept / tcp-request connection reject",
         "tcp-request content accept / tcp-request content reject",
@@ -593,5 +592,46 @@ fn cpu_maps_are_checked() {
         ("auto:1/all 0-1", &format!("cpu-map : {size}")),
     ] {
         refuses(&map(words), part);
+    }
+}
+
+/// A keyword of the other side is refused, ignored with a warning, or taken without a word.
+#[test]
+fn keywords_of_the_other_side_have_haproxys_verdict() {
+    let front = |line: &str| format!("{HTTP}frontend f\n bind 127.0.0.1:1\n {line}\n");
+    let back = |line: &str| format!("{}backend b\n {line}\n", front("maxconn 10"));
+    for (file, part) in [
+        (front("retry-on 503"), "'retry-on' only available in backend or listen section"),
+        (
+            front("hash-preserve-affinity always"),
+            "'hash-preserve-affinity' only available in backend or listen section",
+        ),
+        (back("declare capture request len 3"), "'declare' only available in frontend or listen section"),
+        (
+            front("server-template s 3 127.0.0.1:80"),
+            "'server-template' not allowed because frontend 'f' has no backend capability",
+        ),
+        (front("use-server www if TRUE"), "unable to find server 'www' referenced in a 'use-server' rule"),
+        (front("option abortonclose"), "unknown option 'abortonclose'"),
+        (back("option logasap"), "unknown option 'logasap'"),
+        (back("no option logasap"), "negation/default is not supported for option 'logasap'"),
+        (back("default_backend nope"), "unable to find required default_backend: 'nope'"),
+        (front("balance frob"), "frob"),
+        (front("persist frob"), "frob"),
+    ] {
+        refuses(&file, part);
+    }
+    for (file, warning) in [
+        (front("use-server %[path] if TRUE"), "'use-server' ignored because frontend 'f' has no backend capability"),
+        (front("option redispatch"), "'redispatch' ignored because frontend 'f' has no backend capability"),
+        (front("timeout queue 1s"), "'timeout queue' will be ignored because frontend 'f' has no backend capability"),
+        (front("srvtcpka-cnt 3"), ": srvtcpka-cnt will be ignored because frontend 'f' has no backend capability"),
+        (back("maxconn 3"), "has no frontend capability. Maybe you want 'fullconn' instead ?"),
+        (back("monitor fail if TRUE"), "'monitor' ignored because backend 'b' has no frontend capability"),
+    ] {
+        takes(&file, &[warning]);
+    }
+    for line in ["persist rdp-cookie", "hash-balance-factor 150"] {
+        takes(&front(line), &[]);
     }
 }
