@@ -255,7 +255,11 @@ fn switches_mode(proxy: &Proxy) -> bool {
 
 /// Drops rules and options that need `mode http` from other proxies, with a warning.
 fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
-    if proxy.mode == Mode::Http || switches_mode(proxy) {
+    if proxy.mode == Mode::Http {
+        return;
+    }
+    without_http(proxy, diagnostics);
+    if switches_mode(proxy) {
         return;
     }
     let (kind, name) = (proxy.kind.word(), proxy.name.clone());
@@ -278,8 +282,13 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         let message = format!("'stats' statement ignored for {kind} '{name}' as it requires HTTP mode");
         diagnostics.warning(page.at, message).hint("add 'mode http'");
     }
+    http_only_settings(proxy, diagnostics);
+}
+
+/// Replaces what a proxy that is not in `mode http` cannot have, even if its connections may be switched to HTTP.
+fn without_http(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
+    let (kind, name) = (proxy.kind.word(), proxy.name.clone());
     if let Some(line) = &proxy.logging.line
-        && proxy.kind != ProxyKind::Backend
         && let Some((keyword, text)) = tcp_form(line.keyword)
     {
         let message = format!(
@@ -302,7 +311,20 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         let message = format!("cookie will be ignored for {kind} '{name}' (needs 'mode http')");
         diagnostics.warning(proxy.at.clone(), message);
     }
-    http_only_settings(proxy, diagnostics);
+    for server in proxy.servers.iter_mut().filter(|server| server.cookie.is_some()) {
+        server.cookie = None;
+        let message =
+            format!("{kind} '{name}' : ignoring cookie for server '{}' as HTTP mode is disabled", server.name);
+        diagnostics.warning(server.at.clone(), message);
+    }
+    let no_backend = proxy.default_backend.is_none() && proxy.use_backend.is_empty() && !proxy.servers.is_empty();
+    if proxy.mode == Mode::Tcp && no_backend && switches_mode(proxy) {
+        let message = format!(
+            "Proxy '{name}' : 'switch-mode http' configured for a tcp {kind} with no backend. Incoming connections \
+             upgraded to HTTP cannot be routed to TCP servers"
+        );
+        diagnostics.warning(proxy.at.clone(), message).hint("name a backend in 'mode http' with 'default_backend'");
+    }
 }
 
 /// Warns about other settings of a TCP proxy that HAProxy ignores.
@@ -336,14 +358,9 @@ fn http_only_settings(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     option("http-drop-response-trailers", front, &mut options.drop_response_trailers);
     option("idle-close-on-response", front, &mut options.idle_close_on_response);
     option("disable-h2-upgrade", front, &mut options.disable_h2_upgrade);
+    ignored("'option forwarded'", "it requires", back && options.forwarded.take().is_some());
     ignored("'option forwardfor'", "it requires", options.forwardfor.take().is_some());
     ignored("'option originalto'", "it requires", options.originalto.take().is_some());
-    for server in proxy.servers.iter_mut().filter(|server| server.cookie.is_some()) {
-        server.cookie = None;
-        let message =
-            format!("{kind} '{name}' : ignoring cookie for server '{}' as HTTP mode is disabled", server.name);
-        diagnostics.warning(server.at.clone(), message);
-    }
 }
 
 /// Returns the TCP counterpart of an HTTP log format.
@@ -544,7 +561,7 @@ fn state_files(config: &Config, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Adds HAProxy's warning about conditions that read the bytes of messages whose heads are parsed.
+/// Adds HAProxy's warnings about conditions and hashes that read the bytes of messages whose heads are parsed.
 fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     if proxy.mode != Mode::Http {
         return;
@@ -556,9 +573,12 @@ fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
         &proxy.tcp_response_content,
         &proxy.http_request,
         &proxy.http_response,
+        &proxy.http_after_response,
     ];
     let rules = sets.into_iter().flatten().map(|rule| (&rule.condition, &rule.at));
-    for (condition, at) in rules.chain(proxy.use_backend.iter().map(|rule| (&rule.condition, &rule.at))) {
+    let rules = rules.chain(proxy.use_backend.iter().map(|rule| (&rule.condition, &rule.at)));
+    let rules = rules.chain(proxy.use_server.iter().map(|rule| (&rule.condition, &rule.at)));
+    for (condition, at) in rules.chain(proxy.stick_rules.iter().map(|rule| (&rule.condition, &rule.at))) {
         let terms = condition.iter().flat_map(|condition| condition.any.iter().flatten());
         let acls = terms.map(|term| match &term.acl {
             AclRef::Named(index) => &proxy.acls[*index as usize],
@@ -570,6 +590,14 @@ fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
             let warning = diagnostics.warning(at.clone(), format!("L6 sample fetch '{fetch}' in HTTP {kind} '{name}'"));
             warning.hint("it sees what is held of a message, not what was sent");
         }
+    }
+    if let Balance::Hash(key) = &proxy.balance
+        && let HashKey::Sample(expr) = &**key
+        && FetchRow::of(expr.fetch).needs.is_data()
+    {
+        let fetch = expr.fetch.name();
+        let message = format!("L6 sample fetch <{fetch}> will be ignored in 'balance hash' expression in HTTP mode");
+        diagnostics.warning(proxy.at.clone(), message);
     }
 }
 

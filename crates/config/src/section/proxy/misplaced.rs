@@ -8,6 +8,7 @@ use crate::word::Line;
 /// Options that HAProxy ignores in a proxy of the other side; all others are unknown there.
 const IGNORED_OPTIONS: &[&str] = &[
     "external-check",
+    "forwarded",
     "httpchk",
     "ldap-check",
     "mysql-check",
@@ -19,6 +20,9 @@ const IGNORED_OPTIONS: &[&str] = &[
     "ssl-hello-chk",
     "tcp-check",
 ];
+
+/// Those of them that 'no' may stand before.
+const NEGATED_OPTIONS: &[&str] = &["forwarded", "redispatch"];
 
 /// Keywords whose arguments HAProxy reads nevertheless, and refuses if they are wrong.
 const READ: &[&str] = &["balance", "cookie", "default_backend", "http-reuse", "use-server", "use_backend"];
@@ -74,6 +78,8 @@ impl ProxyReader<'_> {
             | "srvtcpka-intvl" => {
                 self.diagnostics.warning(line.at(0), format!("{keyword} will be ignored {lacks}"));
             }
+            "forwarded" if line.negated => {}
+            "forwarded" => _ = self.diagnostics.warning(line.at(0), format!("'{name}' ignored {lacks}")),
             keyword if keyword.starts_with("timeout ") => {
                 self.diagnostics.warning(line.at(0), format!("'{keyword}' will be ignored {lacks}"));
             }
@@ -86,7 +92,8 @@ impl ProxyReader<'_> {
                 self.diagnostics.warning(line.at(0), format!("'{keyword}' ignored {lacks}"));
             }
         }
-        if option && !IGNORED_OPTIONS.contains(&keyword) {
+        let ignored = IGNORED_OPTIONS.contains(&keyword) && (!line.negated || NEGATED_OPTIONS.contains(&keyword));
+        if option && !ignored {
             let message = match line.negated {
                 true => format!("negation/default is not supported for option '{keyword}'"),
                 false => format!("unknown option '{keyword}'"),

@@ -470,6 +470,7 @@ impl Settings {
             if kind == ProxyKind::Backend {
                 self.proxy.default_backend = None;
                 self.proxy.maxconn = None;
+                self.proxy.logging.line = None;
                 self.proxy.backlog = None;
                 self.proxy.session_rate = None;
                 self.proxy.tcp_request_connection.clear();

@@ -207,17 +207,7 @@ impl BindWords {
         diagnostics: &mut Diagnostics,
     ) -> Option<Arc<BindTls>> {
         let BindLine { proxy, argument, at, .. } = *line;
-        if self.failed {
-            return None;
-        }
-        if !self.ssl {
-            if !self.certificates.is_empty() {
-                let message = format!(
-                    "Proxy '{proxy}': A certificate was specified but SSL was not enabled on bind '{argument}' (use \
-                     'ssl')"
-                );
-                diagnostics.warning(at.clone(), message);
-            }
+        if self.failed || !self.ssl {
             return None;
         }
         let errors = diagnostics.errors();

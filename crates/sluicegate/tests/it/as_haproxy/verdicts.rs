@@ -125,14 +125,14 @@ fn names_of_fields_are_sent_as_they_are() {
 #[test]
 fn final_rules_are_those_of_haproxy() {
     let noop = "action is final and has no condition attached, further entries are NOOP";
-    for first in ["return status 200", "deny", "allow", "tarpit", "auth", "redirect location /"] {
+    for first in ["return status 200", "deny", "allow", "tarpit", "auth", "redirect location /x"] {
         takes(
             &listen(&format!("http-request {first} / http-request set-header a b / http-request del-header a")),
             &[noop],
         );
         takes(&listen(&format!("http-request {first} if TRUE / http-request set-header a b")), &[]);
     }
-    for first in ["return status 200", "deny", "allow", "redirect location /"] {
+    for first in ["return status 200", "deny", "allow", "redirect location /x"] {
         takes(&listen(&format!("http-response {first} / http-response set-header a b")), &[noop]);
     }
     takes(&listen("http-after-response allow / http-after-response set-header a b"), &[noop]);
@@ -615,6 +615,7 @@ fn keywords_of_the_other_side_have_haproxys_verdict() {
         (front("option abortonclose"), "unknown option 'abortonclose'"),
         (back("option logasap"), "unknown option 'logasap'"),
         (back("no option logasap"), "negation/default is not supported for option 'logasap'"),
+        (front("no option httpchk"), "negation/default is not supported for option 'httpchk'"),
         (back("default_backend nope"), "unable to find required default_backend: 'nope'"),
         (front("balance frob"), "frob"),
         (front("persist frob"), "frob"),
@@ -623,6 +624,7 @@ fn keywords_of_the_other_side_have_haproxys_verdict() {
     }
     for (file, warning) in [
         (front("use-server %[path] if TRUE"), "'use-server' ignored because frontend 'f' has no backend capability"),
+        (front("option forwarded"), "'option forwarded' ignored because frontend 'f' has no backend capability"),
         (front("option redispatch"), "'redispatch' ignored because frontend 'f' has no backend capability"),
         (front("timeout queue 1s"), "'timeout queue' will be ignored because frontend 'f' has no backend capability"),
         (front("srvtcpka-cnt 3"), ": srvtcpka-cnt will be ignored because frontend 'f' has no backend capability"),
@@ -633,5 +635,66 @@ fn keywords_of_the_other_side_have_haproxys_verdict() {
     }
     for line in ["persist rdp-cookie", "hash-balance-factor 150"] {
         takes(&front(line), &[]);
+    }
+}
+
+/// What needs HTTP is dropped from proxies of TCP, even if their connections may be switched to HTTP.
+#[test]
+fn proxies_of_tcp_are_warned_of_as_by_haproxy() {
+    let switch = "mode tcp / tcp-request content switch-mode http if HTTP";
+    let no_backend = "Proxy 'l' : 'switch-mode http' configured for a tcp proxy with no backend. Incoming connections \
+                      upgraded to HTTP cannot be routed to TCP servers";
+    takes(&listen(&format!("{switch} / http-request deny / server s 127.0.0.1:1")), &[no_backend]);
+    takes(&listen(switch), &[]);
+    takes(
+        &listen(&format!("{switch} / cookie A insert / balance uri / server s 127.0.0.1:1 cookie A")),
+        &[
+            no_backend,
+            "cookie will be ignored for proxy 'l'",
+            "Layer 7 hash not possible for proxy 'l'",
+            "ignoring cookie for server 's' as HTTP mode is disabled",
+        ],
+    );
+    for (option, fallback) in [("httplog", "tcplog"), ("httpslog", "tcplog"), ("httplog clf", "tcplog clf")] {
+        let unusable = |section: &str| {
+            format!(
+                "'option {option}' not usable with {section} (needs 'mode http'). Falling back to 'option {fallback}'"
+            )
+        };
+        let lines = format!("{switch} / log 127.0.0.1 local0 / option {option}");
+        takes(&listen(&lines), &[&unusable("proxy 'l'")]);
+        let ignored = format!("'option {}' directive is ignored in backends", option.replace(" clf", ""));
+        takes(
+            &format!("{}backend b\n mode tcp\n option {option}\n", listen("maxconn 10")),
+            &[&ignored, &unusable("backend 'b'")],
+        );
+        // A backend does not inherit the format of its defaults.
+        takes(&format!("{}defaults\n mode tcp\n option {option}\nbackend b\n", listen("maxconn 10")), &[]);
+    }
+    takes(
+        &listen("mode tcp / option forwarded / server s 127.0.0.1:1"),
+        &["'option forwarded' ignored for proxy 'l' as it requires HTTP mode"],
+    );
+    takes(&listen("mode tcp / option forwarded / no option forwarded"), &[]);
+}
+
+/// Bytes of messages whose heads are parsed are warned of in every condition that HAProxy looks at.
+#[test]
+fn conditions_on_bytes_are_warned_of_in_http() {
+    for line in [
+        "use-server s if { req.ssl_sni a }",
+        "acl a req.ssl_sni a / use-server s if a",
+        "stick match src table l if { req.ssl_sni a }",
+        "http-request deny if { req.ssl_sni a }",
+    ] {
+        let lines = format!("stick-table type ip size 1 / server s 127.0.0.1:1 / {line}");
+        takes(&listen(&lines), &["L6 sample fetch 'req.ssl_sni' in HTTP proxy 'l'"]);
+    }
+    takes(
+        &listen("balance hash req.ssl_sni / server s 127.0.0.1:1"),
+        &["L6 sample fetch <req.ssl_sni> will be ignored in 'balance hash' expression in HTTP mode"],
+    );
+    for line in ["acl a req.ssl_sni a", "monitor fail if { req.ssl_sni a }", "balance rdp-cookie"] {
+        takes(&listen(line), &[]);
     }
 }
