@@ -64,6 +64,11 @@ pub enum ArgKind {
 }
 
 impl ArgKind {
+    /// Returns whether it names a section, or a server in one, which must exist.
+    pub(crate) fn is_reference(self) -> bool {
+        matches!(self, ArgKind::Backend | ArgKind::Frontend | ArgKind::Server | ArgKind::Table | ArgKind::Userlist)
+    }
+
     /// Returns its name in the reference.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! ACLs and conditions over them (HAProxy configuration manual 7.1, 7.2 and 7.4).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use sluicegate_pattern::{IndexId, Kind, PatternFile};
 
 use crate::catalogue::{FetchRow, Place, SUFFIXES};
 use crate::diagnostic::{Diagnostics, Severity};
-use crate::expression::{ExpressionReader, StoreNames, identifier};
+use crate::expression::{ExpressionReader, Problem, StoreNames, identifier};
 use crate::model::{Acl, AclRef, AclTest, Condition, Position, Term};
 use crate::pattern::{Method, PatternReader};
 use crate::suggest;
@@ -74,6 +75,9 @@ pub(crate) fn predefined() -> impl Iterator<Item = (&'static str, &'static str)>
 pub(crate) struct Acls {
     pub(crate) list: Vec<Acl>,
     index: HashMap<Arc<str>, u32>,
+    /// The errors of ACLs of a `defaults` that name what does not exist. As in HAProxy they count once a rule uses the
+    /// ACL; see [`ConditionReader::declare_in_defaults`].
+    unresolved: RefCell<HashMap<u32, Vec<(Position, Problem)>>>,
 }
 
 /// An ACL of the section as its expressions see it.
@@ -122,6 +126,23 @@ pub(crate) struct ConditionReader<'a> {
 impl ConditionReader<'_> {
     /// Reads `acl NAME TEST…`.
     pub(crate) fn declare(&mut self, line: &Line, acls: &mut Acls) {
+        self.declare_or(line, acls, |reader, _, at, problem| reader.problem(at, problem));
+    }
+
+    /// Reads an `acl` of a `defaults`, whose arguments are resolved when a rule uses it.
+    pub(crate) fn declare_in_defaults(&mut self, line: &Line, acls: &mut Acls) {
+        self.declare_or(line, acls, |reader, unresolved, at, problem| match problem.unresolved {
+            true => unresolved.push((at, problem)),
+            false => reader.problem(at, problem),
+        });
+    }
+
+    fn declare_or(
+        &mut self,
+        line: &Line,
+        acls: &mut Acls,
+        failed: fn(&mut Self, &mut Vec<(Position, Problem)>, Position, Problem),
+    ) {
         let name = line.text(1);
         if let Some(offset) = crate::word::bad_name_byte(name) {
             let bad = name[offset..].chars().next().unwrap_or('?');
@@ -139,9 +160,22 @@ impl ConditionReader<'_> {
             acls.list.push(Acl { name: name.into(), tests: Vec::new(), at: line.at(0) });
             acls.list.len() as u32 - 1
         });
-        if let Some(test) = self.test(line, 2, line.len(), Place::Declared) {
+        let mut unresolved = Vec::new();
+        let test = self.test_or(line, 2, line.len(), Place::Declared, |reader, at, problem| {
+            failed(reader, &mut unresolved, at, problem);
+        });
+        if let Some(test) = test {
             self.remember(name, &test, line);
             acls.list[index as usize].tests.push(test);
+        }
+        acls.unresolved.get_mut().entry(index).or_default().append(&mut unresolved);
+    }
+
+    /// Reports an error in an expression.
+    fn problem(&mut self, at: Position, problem: Problem) {
+        let error = self.diagnostics.error(at, problem.message);
+        if let Some(hint) = problem.hint {
+            error.hint(hint);
         }
     }
 
@@ -256,6 +290,8 @@ impl ConditionReader<'_> {
         place: Place,
     ) -> Option<AclRef> {
         if let Some(found) = acls.index.get(name) {
+            let unresolved = acls.unresolved.borrow_mut().remove(found).unwrap_or_default();
+            unresolved.into_iter().for_each(|(at, problem)| self.problem(at, problem));
             return Some(AclRef::Named(*found));
         }
         if let Some((_, test)) = PREDEFINED.iter().find(|(n, _)| *n == name) {
@@ -321,6 +357,18 @@ impl ConditionReader<'_> {
 
     /// Reads a test: an expression, flags and patterns, from one word to before another.
     fn test(&mut self, line: &Line, start: usize, end: usize, place: Place) -> Option<AclTest> {
+        self.test_or(line, start, end, place, Self::problem)
+    }
+
+    /// Reads a test, and gives an error in its expression to `failed`.
+    fn test_or(
+        &mut self,
+        line: &Line,
+        start: usize,
+        end: usize,
+        place: Place,
+        failed: impl FnOnce(&mut Self, Position, Problem),
+    ) -> Option<AclTest> {
         if start >= end {
             let error = self.diagnostics.error(line.at(start), "an acl expects a sample fetch");
             error.hint("for example '{ path_beg /static }'");
@@ -334,7 +382,7 @@ impl ConditionReader<'_> {
             if parsed.used < text.len() {
                 let bad = text[parsed.used..].chars().next().unwrap_or('?');
                 let message = format!("missing comma after the expression, at '{bad}'");
-                return Err(crate::expression::Problem::new(parsed.used, message));
+                return Err(Problem::new(parsed.used, message));
             }
             // Behind a fetch that is no ACL keyword, words may be converters. HAProxy takes the first word behind the
             // expression for a flag or a pattern all the same, and so every word.
@@ -351,10 +399,7 @@ impl ConditionReader<'_> {
         let parsed = match read {
             Ok(parsed) => parsed,
             Err(problem) => {
-                let error = self.diagnostics.error(line.within(failed_at, problem.offset), problem.message);
-                if let Some(hint) = problem.hint {
-                    error.hint(hint);
-                }
+                failed(self, line.within(failed_at, problem.offset), problem);
                 return None;
             }
         };

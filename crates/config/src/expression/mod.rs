@@ -17,16 +17,18 @@ use crate::suggest;
 use crate::unit;
 
 /// An error in an expression, with its place in the text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) offset: usize,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
+    /// Whether an argument names something that does not exist.
+    pub(crate) unresolved: bool,
 }
 
 impl Problem {
     pub(crate) fn new(offset: usize, message: impl Into<String>) -> Self {
-        Problem { offset, message: message.into(), hint: None }
+        Problem { offset, message: message.into(), hint: None, unresolved: false }
     }
 
     pub(crate) fn hint(mut self, hint: Option<String>) -> Self {
@@ -373,7 +375,8 @@ impl ExpressionReader<'_> {
                 continue;
             }
             args.push(self.arg(kinds[index], &value).map_err(|(message, hint)| {
-                Problem::new(*offset, format!("argument {} of '{name}': {message}", index + 1)).hint(hint)
+                let problem = Problem::new(*offset, format!("argument {} of '{name}': {message}", index + 1));
+                Problem { unresolved: kinds[index].is_reference(), ..problem.hint(hint) }
             })?);
         }
         Ok(args)

@@ -709,7 +709,10 @@ impl ProxyReader<'_> {
             return;
         }
         let mut reader = ConditionReader { stores: self.stores, diagnostics: self.diagnostics };
-        reader.declare(line, &mut self.settings.acls);
+        match self.context == Contexts::DEFAULTS {
+            true => reader.declare_in_defaults(line, &mut self.settings.acls),
+            false => reader.declare(line, &mut self.settings.acls),
+        }
     }
 
     fn connection(&mut self, line: &Line, mode: ConnectionMode) {

@@ -698,3 +698,27 @@ fn conditions_on_bytes_are_warned_of_in_http() {
         takes(&listen(line), &[]);
     }
 }
+
+/// What an ACL of `defaults` names need not exist unless one of their rules uses it; no other section sees it.
+#[test]
+fn acls_of_defaults_are_resolved_when_they_are_used() {
+    for (test, part) in [
+        ("src_http_req_rate gt 10", "table"),
+        ("src,table_inc_gpc0 gt 5", "table"),
+        ("http_auth(nope)", "unable to find userlist 'nope'"),
+        ("srv_sess_rate(be1/srv2) gt 50", "be1"),
+        ("nbsrv(nope) gt 1", "unable to find backend 'nope'"),
+    ] {
+        let defaults = format!("{} acl a {test}\n", HTTP.replace("defaults", "defaults d"));
+        let front = "frontend f from d\n bind 127.0.0.1:1\n";
+        takes(&format!("{defaults}{front}"), &[]);
+        refuses(&format!("{defaults} http-request deny if a\n{front}"), part);
+        refuses(&format!("{defaults} http-request deny if a\n{HTTP}listen l\n bind 127.0.0.1:1\n"), part);
+        refuses(&format!("{defaults}{front} http-request deny if a\n"), "no such ACL");
+        refuses(&listen(&format!("acl a {test}")), part);
+    }
+    for test in ["frob(x) 3", "src,nope 2", "src 1.2.3.4.5", "src -m nope x", "src -f nofile"] {
+        let defaults = format!("{} acl a {test}\n", HTTP.replace("defaults", "defaults d"));
+        refuses(&format!("{defaults}frontend f from d\n bind 127.0.0.1:1\n"), "");
+    }
+}
