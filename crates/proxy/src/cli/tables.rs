@@ -3,6 +3,8 @@
 //! A listing holds a shard's lock for a page at a time and waits for its client in between, so the entries are not of
 //! one point in time. Changes require level `operator`, as HAProxy's manual says and its code does not.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use sluicegate_config::model::{DataForm, DataKind, Position, StatsLevel, StickTable, TableData, TableKey};
 
 use super::catalogue::{Call, Command, Run};
@@ -29,7 +31,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: "<table> key <k> [data.* <v>]*",
         help: "update or create a table entry's data",
         level: StatsLevel::Operator,
-        run: Run::Now(set),
+        run: Run::Long(|call| Box::pin(set(call))),
     },
     Command {
         name: &["show", "table"],
@@ -40,16 +42,23 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-const SHOW_WHAT: &str = "Optional argument only supports \"data.<store_data_type>\" <operator> <value> and key <key>";
-const CLEAR_WHAT: &str =
-    "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>";
-const SET_WHAT: &str = "Required arguments: <table> key <key> [data.<store_data_type> <value>]*";
+const SHOW_WHAT: &str =
+    "Optional argument only supports \"data.<store_data_type>\" <operator> <value> or key <key> or ptr <ptr>";
+const CLEAR_WHAT: &str = "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key> \
+                          or <table> ptr <ptr>";
+const SET_WHAT: &str = "Required arguments: <table> key <key> [data.<store_data_type> <value>]* or <table> ptr <ptr> \
+                        [data.<store_data_type> <value>]*";
+
+const NOT_FOUND: &str = "No entry can be found matching ptr.";
+const IN_USE: &str = "Entry currently in use, cannot remove";
 
 /// The entries selected by a command.
 #[derive(Debug)]
 enum Chosen {
     All,
     Key(Key),
+    /// The one that a listing shows with this number.
+    Numbered(u64),
     Filtered(Vec<Filter>),
 }
 
@@ -86,7 +95,28 @@ fn key(table: &Table, text: &str, doing: &str) -> Result<Key, String> {
     if matches!(table.key, TableKey::Bin(_)) {
         return Err(format!("{doing} tables of type other than ip, ipv6, string and integer is not supported"));
     }
-    Key::parse(table.key, text).ok_or_else(|| "Invalid key".to_owned())
+    // As in HAProxy an address of the other version is that address of the table's version that maps to it.
+    let mapped = match (table.key, text.parse()) {
+        (TableKey::Ip, Ok(IpAddr::V6(ip))) => in_v6(ip).map(|ip| ip.to_string()),
+        (TableKey::Ipv6, Ok(IpAddr::V4(ip))) => Some(ip.to_ipv6_mapped().to_string()),
+        _ => None,
+    };
+    Key::parse(table.key, mapped.as_deref().unwrap_or(text)).ok_or_else(|| "Invalid key".to_owned())
+}
+
+/// Returns the IPv4 address that an IPv6 address stands for: a mapped or compatible one (RFC 4291), or one of 6to4.
+fn in_v6(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match ip.segments() {
+        [0, 0, 0, 0, 0, 0 | 0xFFFF, high, low] | [0x2002, high, low, ..] => Some(of(high, low)),
+        _ => None,
+    }
+}
+
+/// Parses the number with which a listing shows an entry; an error is HAProxy's message.
+fn number(text: &str) -> Result<u64, String> {
+    let Some(digits) = text.strip_prefix("0x") else { return Err("Pointer expected (0xffff notation)".to_owned()) };
+    u64::from_str_radix(digits, 16).map_err(|_| "Malformed ptr.".to_owned())
 }
 
 /// Parses the part after a table's name. `otherwise`: the message for unknown words.
@@ -94,6 +124,7 @@ fn chosen(table: &Table, words: &[&str], doing: &str, otherwise: &str) -> Result
     match words {
         [] => Ok(Chosen::All),
         ["key", rest @ ..] => key(table, rest.first().copied().unwrap_or(""), doing).map(Chosen::Key),
+        ["ptr", rest @ ..] => number(rest.first().copied().unwrap_or("")).map(Chosen::Numbered),
         [first, ..] if first.starts_with("data.") => filters(table, words).map(Chosen::Filtered),
         _ => Err(otherwise.to_owned()),
     }
@@ -161,7 +192,7 @@ pub fn fuzz_table_words(data: &[u8]) {
             at: nowhere,
         };
         let table = Table::new(&config);
-        let changed = change(&table, &words).is_ok();
+        let changed = change(&table, &words, None).is_ok();
         assert!(table.len() <= 1 && (table.len() == 1 || !changed));
         if let Ok(Chosen::Filtered(filters)) = chosen(&table, &words, "", "") {
             assert!(filters.len() <= FILTERS);
@@ -196,10 +227,29 @@ fn show(mut call: Call<'_>) -> Answer<'_> {
         let Some((table, words)) = table(&mut call) else { return Ok(()) };
         match chosen(&table, &words, "Showing keys from", SHOW_WHAT) {
             Err(message) => call.say(message),
+            Ok(Chosen::Key(_) | Chosen::Numbered(_)) if call.session.rights.level < StatsLevel::Operator => {
+                call.say("Permission denied");
+            }
             Ok(Chosen::Key(key)) => {
                 let mut found = Vec::new();
                 table.see(&key, |seen| append(&table, seen, &mut found));
                 if !found.is_empty() {
+                    head(&table, call.out.buffer());
+                    call.out.push(found);
+                }
+            }
+            Ok(Chosen::Numbered(number)) => {
+                let mut found = Vec::new();
+                each(&table, |seen| {
+                    if seen.number == number {
+                        append(&table, seen, &mut found);
+                    }
+                    true
+                })
+                .await;
+                if found.is_empty() {
+                    call.say(NOT_FOUND);
+                } else {
                     head(&table, call.out.buffer());
                     call.out.push(found);
                 }
@@ -225,6 +275,16 @@ fn show(mut call: Call<'_>) -> Answer<'_> {
         }
         Ok(())
     })
+}
+
+/// Passes all entries to `f`; untracked ones for which it returns `false` are removed.
+async fn each(table: &Table, mut f: impl FnMut(Seen<'_>) -> bool) {
+    let mut next = Some((0, 0));
+    while let Some(from) = next {
+        next = table.page(from, PAGE, &mut f);
+        // A big table must not occupy the control thread for long.
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Appends the line of an entry.
@@ -290,37 +350,72 @@ async fn clear(mut call: Call<'_>) -> std::io::Result<()> {
         Err(message) => call.say(message),
         Ok(Chosen::Key(key)) => {
             if !table.remove(&key) {
-                call.say("Entry currently in use, cannot remove");
+                call.say(IN_USE);
+            }
+        }
+        Ok(Chosen::Numbered(number)) => {
+            let mut trackers = None;
+            each(&table, |seen| {
+                let found = seen.number == number;
+                trackers = if found { Some(seen.trackers) } else { trackers };
+                !found
+            })
+            .await;
+            match trackers {
+                None => call.say(NOT_FOUND),
+                Some(0) => {}
+                Some(_) => call.say(IN_USE),
             }
         }
         Ok(chosen) => {
-            let mut next = Some((0, 0));
-            while let Some(from) = next {
-                next = table.page(from, PAGE, |seen| match &chosen {
-                    Chosen::Filtered(filters) => !filters.iter().all(|filter| filter.matches(&seen.row)),
-                    _ => false,
-                });
-                // A big table must not occupy the control thread for long.
-                tokio::task::yield_now().await;
-            }
+            let kept = |seen: Seen<'_>| match &chosen {
+                Chosen::Filtered(filters) => !filters.iter().all(|filter| filter.matches(&seen.row)),
+                _ => false,
+            };
+            each(&table, kept).await;
         }
     }
     Ok(())
 }
 
-fn set(call: &mut Call<'_>) {
+async fn set(mut call: Call<'_>) -> std::io::Result<()> {
     if call.args.is_empty() {
-        return call.say(SET_WHAT);
+        call.say(SET_WHAT);
+        return Ok(());
     }
-    let Some((table, words)) = table(call) else { return };
-    if let Err(message) = change(&table, &words) {
+    let Some((table, words)) = table(&mut call) else { return Ok(()) };
+    let of_number = match words[..] {
+        ["ptr", ref rest @ ..] => match number(rest.first().copied().unwrap_or("")) {
+            Ok(number) => key_of(&table, number).await.ok_or_else(|| NOT_FOUND.to_owned()),
+            Err(message) => Err(message),
+        }
+        .map(Some),
+        _ => Ok(None),
+    };
+    if let Err(message) = of_number.and_then(|key| change(&table, &words, key)) {
         call.say(message);
     }
+    Ok(())
 }
 
-/// Creates the entry, then sets one datum after another up to the first one that cannot be set.
-fn change(table: &Table, words: &[&str]) -> Result<(), String> {
+/// Returns the key of the entry that a listing shows with this number.
+async fn key_of(table: &Table, number: u64) -> Option<Key> {
+    let mut key = None;
+    each(table, |seen| {
+        if seen.number == number {
+            key = Key::new(table.key, &seen.key.as_value());
+        }
+        true
+    })
+    .await;
+    key
+}
+
+/// Creates the entry, then sets one datum after another up to the first one that cannot be set. `known`: the key, if
+/// the words do not have it.
+fn change(table: &Table, words: &[&str], known: Option<Key>) -> Result<(), String> {
     let data = match words {
+        ["ptr", rest @ ..] => rest.get(1..).unwrap_or(&[]),
         // HAProxy empties the table here, which cannot be intended.
         ["key", rest @ ..] => rest.get(1..).unwrap_or(&[]),
         [first, ..] if first.starts_with("data.") => {
@@ -328,7 +423,10 @@ fn change(table: &Table, words: &[&str]) -> Result<(), String> {
         }
         _ => return Err(SET_WHAT.to_owned()),
     };
-    let key = key(table, words.get(1).copied().unwrap_or(""), "Inserting keys into")?;
+    let key = match known {
+        Some(key) => key,
+        None => key(table, words.get(1).copied().unwrap_or(""), "Inserting keys into")?,
+    };
     let changed = table.change(&key, |row| {
         for pair in data.chunks(2) {
             let Some(name) = pair[0].strip_prefix("data.") else {
@@ -355,6 +453,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn addresses_of_the_other_version() {
+        let of = |text: &str| in_v6(text.parse().unwrap()).map(|ip| ip.to_string());
+        for (text, expected) in [
+            ("::ffff:1.2.3.4", Some("1.2.3.4")),
+            ("::1.2.3.4", Some("1.2.3.4")),
+            ("2002:102:304::9", Some("1.2.3.4")),
+            ("::1", Some("0.0.0.1")),
+            ("2001:db8::1", None),
+        ] {
+            assert_eq!(of(text).as_deref(), expected, "{text}");
+        }
+    }
 
     proptest! {
         #[test]
