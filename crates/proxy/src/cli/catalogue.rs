@@ -282,12 +282,9 @@ fn list(mut lines: Vec<Line>, out: &mut Vec<u8>) {
 }
 
 /// Answers what is no command by those that come near. As in HAProxy they begin with the words that are right, and are
-/// sorted by their texts.
+/// sorted by their texts; an empty command has an empty answer.
 fn unknown(words: &[Vec<u8>], out: &mut Vec<u8>) {
-    let Some(first) = words.first() else {
-        out.extend_from_slice(b"Unknown command. Please enter one of the following commands only:\n");
-        return list(commands().map(Line::of).collect(), out);
-    };
+    let Some(first) = words.first() else { return };
     let right =
         |command: &Command| command.name.iter().zip(words).take_while(|(name, word)| name.as_bytes() == **word).count();
     let right_max = commands().map(right).max().unwrap_or(0);

@@ -110,16 +110,13 @@ fn lower(call: &mut Call<'_>, level: StatsLevel) {
 }
 
 fn prompt(call: &mut Call<'_>) {
-    let (mut mode, mut timed) = (call.session.mode, call.session.timed);
-    if call.args.is_empty() {
-        mode = if mode == Mode::Prompt { Mode::Once } else { Mode::Prompt };
-    }
+    let (mut forced, mut toggles) = (None, false);
     for word in call.args {
         match &word[..] {
-            b"n" => mode = Mode::Once,
-            b"i" => mode = Mode::Interactive,
-            b"p" => mode = Mode::Prompt,
-            b"timed" => timed = !timed,
+            b"n" => forced = Some(Mode::Once),
+            b"i" => forced = Some(Mode::Interactive),
+            b"p" => forced = Some(Mode::Prompt),
+            b"timed" => (toggles, forced) = (true, forced.or(Some(Mode::Prompt))),
             _ => {
                 return call.say(
                     "Usage: prompt [help | n | i | p | timed]*\n  n: one line, then the connection is closed\n  i: \
@@ -129,7 +126,9 @@ fn prompt(call: &mut Call<'_>) {
             }
         }
     }
-    (call.session.mode, call.session.timed) = (mode, timed);
+    let session = &mut *call.session;
+    session.timed ^= toggles;
+    session.mode = forced.unwrap_or(if session.mode == Mode::Prompt { Mode::Once } else { Mode::Prompt });
 }
 
 fn set_severity_output(call: &mut Call<'_>) {

@@ -229,6 +229,10 @@ async fn accept<C>(
                         protocol::Session::new(Rights::of(clients.level), serving.timeout, serving.started);
                     session.severity = clients.severity;
                     session.name = serving.name.to_owned();
+                    if !session.name.is_empty() {
+                        // A master keeps the connection, with or without a prompt.
+                        session.mode = protocol::Mode::Interactive;
+                    }
                     let _ = protocol::converse(stream, &mut session, &*commands).await;
                     drop((place, own));
                 });
@@ -290,14 +294,25 @@ mod tests {
         let answer = talk(&["show cli le", "vel; show version\n"]);
         assert_eq!(answer, format!("operator\n\n{}\n\n", crate::stats::info::VERSION));
         assert_eq!(talk(&["show cli level"]), "operator\n\n", "a last line without its end counts");
-        let listed = |sent| talk(&[sent]).split_once('\n').map(|(_, list)| list.to_owned());
-        assert_eq!(listed("\n"), listed("help\n"), "an empty line lists what there is");
+    }
+
+    #[test]
+    fn empty_commands_have_empty_answers() {
+        let version = crate::stats::info::VERSION;
+        assert_eq!(talk(&["\n"]), "\n");
+        assert_eq!(talk(&[" \n"]), "\n");
+        assert_eq!(talk(&[";show version\n"]), format!("\n{version}\n\n"));
+        assert_eq!(talk(&["show version;;show version;\n"]), format!("{version}\n\n\n{version}\n\n\n"));
+        assert_eq!(talk(&["prompt\n\n;\n"]), "\n> \n> \n\n> ");
     }
 
     #[test]
     fn a_prompt_keeps_the_connection() {
         let answer = talk(&["prompt\n", "show cli level\n", "prompt timed\n", "quit\n", "show version\n"]);
         assert_eq!(answer, "\n> operator\n\n> \n[0:00:00:00]> ");
+        assert_eq!(talk(&["prompt timed\n", "prompt timed\n", "prompt\n"]), "\n[0:00:00:00]> \n> \n");
+        assert_eq!(talk(&["prompt i timed\n", "prompt p\n"]), "\n\n[0:00:00:00]> ");
+        assert_eq!(talk(&["prompt\n", "user;user\n"]), "\n> \n\n> ");
         assert!(talk(&["prompt x\n"]).starts_with("Usage: prompt [help | n | i | p | timed]*\n"));
         assert_eq!(talk(&["prompt i\n", "show cli level\n", "prompt n\n", "user\n"]), "\noperator\n\n\n");
     }

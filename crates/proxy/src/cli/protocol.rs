@@ -2,8 +2,9 @@
 //!
 //! A line contains commands separated by `;`; a backslash escapes the next byte. A line that ends in `<<` or
 //! `<<PATTERN` is followed by a payload, which belongs to the line's last command and ends with an empty line or with a
-//! line that contains only PATTERN. Every reply is followed by an empty line, and by `> ` after `prompt`; without
-//! `prompt` the connection ends after one line, or after those received with it. The commands are behind the trait
+//! line that contains only PATTERN. Every reply is followed by an empty line, and the last one of a line by `> ` after
+//! `prompt`; without `prompt` the connection ends after one line, or after those received with it. A command without
+//! words has an empty reply. The commands are behind the trait
 //! [`Commands`], so the stats socket and a master socket share this protocol.
 //!
 //! A reply goes through [`Output`], which buffers at most [`FLUSH_AT`] bytes before it waits for the client: a client
@@ -108,7 +109,9 @@ impl Session {
         match (self.mode, self.timed) {
             (Mode::Prompt, true) => {
                 let (days, hours, minutes) = (up / 86_400, up / 3_600 % 24, up / 60 % 60);
-                format!("{}[{days}:{hours:02}:{minutes:02}:{:02}]> ", self.name, up % 60)
+                // A master's prompt has the time before the name.
+                let separator = if self.name.is_empty() { "" } else { " " };
+                format!("[{days}:{hours:02}:{minutes:02}:{:02}]{separator}{}> ", up % 60, self.name)
             }
             (Mode::Prompt, false) => format!("{}> ", self.name),
             _ => String::new(),
@@ -254,7 +257,8 @@ where
                 last.payload = Some(std::mem::take(&mut payload.0));
             }
         }
-        for request in requests {
+        let count = requests.len();
+        for (index, request) in requests.into_iter().enumerate() {
             let input = out.input();
             answer(commands.run(request, session, &mut out), &input, &mut from, &mut received.0).await?;
             if session.quit {
@@ -264,7 +268,10 @@ where
             if !std::mem::take(&mut session.unanswered) {
                 out.push("\n");
             }
-            out.push(session.prompt());
+            // Between the commands of a line only a master prompts.
+            if index + 1 == count || !session.name.is_empty() {
+                out.push(session.prompt());
+            }
             out.drain().await?;
         }
         // Lines that are there already are answered as well.
@@ -399,10 +406,6 @@ pub fn split(line: &[u8]) -> Vec<Request> {
     if let (Some(word), Some(request)) = (word, requests.last_mut()) {
         request.words.push(word);
     }
-    // The empty part after a last separator is not a command; an empty line prints the help.
-    if requests.len() > 1 && requests.last().is_some_and(|request| request.words.is_empty()) {
-        requests.pop();
-    }
     requests
 }
 
@@ -417,7 +420,7 @@ mod tests {
             let words = |request: Request| request.words.into_iter().map(text).collect();
             super::split(line.as_bytes()).into_iter().map(words).collect()
         };
-        assert_eq!(split("show  info; show\tstat ;\r\n"), [vec!["show", "info"], vec!["show", "stat"]]);
+        assert_eq!(split("show  info; show\tstat ;\r\n"), [vec!["show", "info"], vec!["show", "stat"], vec![]]);
         assert_eq!(split(r"set x a\;b\ c\\"), [vec!["set", "x", r"a;b c\"]]);
         assert_eq!(split(""), [Vec::<String>::new()]);
         assert_eq!(split(r"x \"), [vec!["x"]]);
@@ -482,7 +485,7 @@ mod tests {
     fn one_line_is_answered_and_modes_keep_the_connection() {
         assert_eq!(talk("a;b c\n"), "a\n\nb c\n\n");
         assert_eq!(talk("a\nb\n"), "a\n\nb\n\n", "what came with the line is answered too");
-        assert_eq!(talk("prompt\na;b\nquit\nc\n"), "\n> a\n\n> b\n\n> ");
+        assert_eq!(talk("prompt\na;b\nquit\nc\n"), "\n> a\n\nb\n\n> ");
         assert_eq!(talk("interactive\na\nb"), "\na\n\nb\n\n");
         assert!(talk("long\n").len() > 100_000);
     }

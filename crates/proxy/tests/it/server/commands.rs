@@ -208,7 +208,7 @@ fn answers_are_haproxys() {
         "user; set weight app/one 3; disable server app/one; clear counters; show env; get weight app/one",
         "operator; clear counters; clear counters all",
         r"show cli level\;x; quit; show cli level",
-        "prompt; quit",
+        "prompt\nquit",
     ] {
         if line.contains("\\;") {
             // The list of similar commands is this program's own.

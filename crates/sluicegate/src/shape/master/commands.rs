@@ -117,11 +117,7 @@ const COMMANDS: &[Command] = &[
         help: "toggle interactive mode with prompt",
         level: StatsLevel::User,
         concerns: Concerns::Connection,
-        run: Run::Now(|_, session, _| {
-            session.mode = if session.mode == Mode::Prompt { Mode::Once } else { Mode::Prompt };
-            session.unanswered = true;
-            String::new()
-        }),
+        run: Run::Now(prompt),
     },
     Command {
         name: &["quit"],
@@ -345,16 +341,39 @@ impl Command {
     }
 }
 
+/// `prompt`: a master keeps every connection, so it has no `n`.
+fn prompt(_: &Master, session: &mut Session, words: &[Vec<u8>]) -> String {
+    let (mut forced, mut toggles) = (None, false);
+    for word in &words[1..] {
+        match &word[..] {
+            b"i" => forced = Some(Mode::Interactive),
+            b"p" => forced = Some(Mode::Prompt),
+            b"timed" => (toggles, forced) = (true, forced.or(Some(Mode::Prompt))),
+            _ => {
+                return String::from(
+                    "Usage: prompt [help | i | p | timed]*\n  i: further lines, no prompt\n  p: further lines, each after \
+                     a prompt\n  timed: toggles the time since the start in the prompt\n",
+                );
+            }
+        }
+    }
+    session.timed ^= toggles;
+    session.mode = forced.unwrap_or(if session.mode == Mode::Prompt { Mode::Interactive } else { Mode::Prompt });
+    session.unanswered = true;
+    String::new()
+}
+
 /// Returns whether a command switches a mode on; such a command has no answer.
 fn is_on(words: &[Vec<u8>], session: &mut Session) -> bool {
     session.unanswered = true;
     words.get(1).is_some_and(|word| word == b"on")
 }
 
+/// Answers what is no command; an empty command has an empty answer.
 fn unknown(request: &Request) -> String {
-    let given = request.words.first().map(|word| String::from_utf8_lossy(word));
-    let given = given.map(|word| format!(": '{}'", word.escape_debug())).unwrap_or_default();
-    format!("Unknown command{given}. Please enter one of the following commands only:\n{}", list())
+    let Some(given) = request.words.first() else { return String::new() };
+    let given = String::from_utf8_lossy(given).escape_debug().to_string();
+    format!("Unknown command: '{given}'. Please enter one of the following commands only:\n{}", list())
 }
 
 fn list() -> String {
@@ -462,6 +481,7 @@ mod tests {
         assert!(!ask(&master, "help", admin).contains("expert-mode"), "help does not list it");
         assert_eq!(ask(&master, "reload", StatsLevel::Operator), "Permission denied\n");
         assert!(ask(&master, "reload now", admin).starts_with("Unknown command: 'reload'"));
+        assert_eq!(ask(&master, "", admin), "");
         assert!(ask(&master, "frob", admin).starts_with("Unknown command: 'frob'. Please enter one of"));
         assert!(ask(&master, "help", admin).contains("  @!<pid>                                 : send a command"));
     }

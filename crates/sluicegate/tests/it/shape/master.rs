@@ -169,6 +169,11 @@ fn the_masters_socket_answers() {
     assert!(lines[3].starts_with(&format!("{worker:<16}{:<16}{:<16}0d00h00m", "worker", 0)), "{shown}");
     assert!(all("help").starts_with("The following commands are valid at this level:\n  @!<pid>   "));
     assert_eq!(all("prompt; show cli level; quit"), "master> admin\n\nmaster> ");
+    // Nothing is answered by nothing, whichever process is asked.
+    assert_eq!(all("\n;prompt\n\n@1\n\n@;"), format!("\n\nmaster> \nmaster> {worker}> \n{worker}> master> \nmaster> "));
+    assert_eq!(all("prompt i; show cli level\nprompt\nprompt"), "admin\n\nmaster> ");
+    let timed = all("prompt timed");
+    assert!(timed.starts_with("[0:00:00:") && timed.ends_with("] master> "), "{timed}");
     assert!(all("@1 show info").contains(&format!("\nPid: {worker}\n")));
     assert_eq!(all(&format!("@!{worker} show cli level")), "admin\n\n");
     let talk = format!("master> {worker}> admin\n\n{worker}> 3.2.0");
