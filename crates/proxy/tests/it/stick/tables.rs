@@ -158,11 +158,11 @@ fn keys_of_every_type() {
     }
     lines += &format!("frontend f\n bind @BIND@\n{rules} http-request return status 200\n");
     let pair = Pair::start(&lines);
-    for index in 0..types.len() {
-        for at in 0..keys.len() {
+    for (index, kind) in types.iter().enumerate() {
+        for (at, from) in keys.iter().enumerate() {
             for key in ["1.2.3.4", "::1", "::ffff:5.6.7.8", "12", "-1", "", "a b=c\\d"] {
                 // 2.6 finds an IPv4 address in mapped ones only.
-                if (types[index], keys[at], key) == ("ip", "hdr_ip(k)", "::1") {
+                if (*kind, *from, key) == ("ip", "hdr_ip(k)", "::1") {
                     continue;
                 }
                 pair.get(0, "/longer/than/five", &format!("case: {index}.{at}\r\nk: {key}\r\n"));
