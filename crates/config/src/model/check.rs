@@ -445,9 +445,7 @@ pub struct ServerHealth {
 /// The health that `show servers state` prints for a server without `check`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UncheckedLevels {
-    /// At the start: `rise` of `default-server`, else 0.
-    pub start: u32,
-    /// `rise` of the server.
+    /// `rise` of the server, and the level at the start.
     pub rise: u32,
     /// The highest level, which `set server … health up` sets.
     pub top: u32,

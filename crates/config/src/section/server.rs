@@ -63,10 +63,6 @@ pub(crate) struct ServerSettings {
     fastinter: Option<Duration>,
     downinter: Option<Duration>,
     rise: u32,
-    /// Whether `rise` was given, here or by `default-server`.
-    rise_given: bool,
-    /// `rise` of `default-server`; 0 without one.
-    default_rise: u32,
     fall: u32,
     port: Option<u16>,
     addr: Option<IpAddr>,
@@ -554,7 +550,6 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     ),
     option("rise", 1, "N", "Number of successful checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::leading_integer(v, 1, 1_000_000)? as u32;
-        s.rise_given = true;
         Ok(())
     }),
     option(
@@ -784,9 +779,6 @@ pub(crate) fn default_server(reader: &mut ProxyReader<'_>, line: &Line) {
         return;
     }
     options(reader, line, 1, &mut settings);
-    if settings.rise_given {
-        settings.default_rise = settings.rise;
-    }
     reader.settings.default_server = settings;
 }
 

@@ -48,7 +48,6 @@ impl Call<'_> {
     /// Answers with a message and a line feed.
     pub fn say(&mut self, line: impl AsRef<str>) {
         self.answer(line.as_ref());
-        self.out.push("\n");
     }
 
     /// Replies with a message, preceded by its severity if the client requested that. Listings and values are written
@@ -59,10 +58,10 @@ impl Call<'_> {
 
     /// Replies with a line about a change that was made.
     pub fn notice(&mut self, line: impl AsRef<str>) {
-        self.answer_as((5, "notice"), format!("{}\n", line.as_ref()));
+        self.answer_as((5, "notice"), line.as_ref());
     }
 
-    /// Replies with a message of a severity.
+    /// Replies with a message of a severity. As in HAProxy it ends with one line feed, whatever it is given with.
     pub fn answer_as(&mut self, (number, name): (u8, &str), message: impl AsRef<[u8]>) {
         if self.session.severity != SeverityOutput::None {
             self.out.push(match self.session.severity {
@@ -70,7 +69,10 @@ impl Call<'_> {
                 _ => format!("[{name}]: "),
             });
         }
-        self.out.push(message);
+        let message = message.as_ref();
+        let end = message.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
+        self.out.push(&message[..end]);
+        self.out.push("\n");
     }
 
     /// Returns whether the client has this level; if not, it gets an error.

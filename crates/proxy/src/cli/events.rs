@@ -77,7 +77,6 @@ fn list(call: &mut Call<'_>) {
         text += &format!("    {name:<10} : type=buffer, {} dropped, {description}\n", ring.dropped());
     }
     call.answer_as((4, "warning"), text);
-    call.out.push("\n");
 }
 
 async fn dump(call: Call<'_>, ring: Arc<Ring>, options: Options) -> std::io::Result<()> {

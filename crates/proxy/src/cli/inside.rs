@@ -149,10 +149,6 @@ pub const COMMANDS: &[Command] = &[
         level: StatsLevel::User,
         run: Run::Now(|call| {
             let text = call.running.process.startup_logs();
-            if text.is_empty() {
-                // Without messages an empty line is printed.
-                call.out.push("\n");
-            }
             call.out.push(text);
         }),
     },

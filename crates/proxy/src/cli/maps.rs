@@ -477,9 +477,10 @@ fn get_var(call: &mut Call<'_>) {
         Sample::Bin(bytes) => ("bin", bytes.to_vec()),
         Sample::Method(text) => ("meth", text.to_vec()),
     };
-    call.out.push(format!("{name}: type={kind} value=<"));
+    let mut answer = format!("{name}: type={kind} value=<").into_bytes();
     // As HAProxy, which shows a dot for what would act on a terminal or break the line.
     let is_shown = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-    call.out.push(text.into_iter().map(|byte| if is_shown(byte) { byte } else { b'.' }).collect::<Vec<u8>>());
-    call.out.push(">");
+    answer.extend(text.into_iter().map(|byte| if is_shown(byte) { byte } else { b'.' }));
+    answer.push(b'>');
+    call.answer_as((6, "info"), answer);
 }

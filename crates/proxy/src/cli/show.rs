@@ -305,7 +305,7 @@ fn ip(server: &ServerRun) -> Option<IpAddr> {
 /// Returns a server's address and port; `-` and 0 if it has none.
 fn place(server: &ServerRun) -> (String, u16) {
     let address = ip(server).map_or_else(|| "-".to_owned(), |ip| ip.to_string());
-    (address, server.socket_addr(None).map_or(0, |address| address.port()))
+    (address, server.shown_port())
 }
 
 pub(crate) fn state_header(_: &Running) -> String {
@@ -328,9 +328,18 @@ pub(crate) fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Opt
         Operation::Stopping => 3,
         _ => 2,
     };
+    let (name, service) = match &config.address {
+        ServerAddress::Name(name, _) if server.follows_service() => {
+            let section = config.resolve.as_ref().and_then(|own| proxy.directory.resolver(&own.section));
+            let target = section.and_then(|section| section.name_of(&proxy.config.name, server.name()));
+            (target.unwrap_or_else(|| "-".to_owned()), name.as_str())
+        }
+        _ => (server.hostname().map_or_else(|| "-".to_owned(), |name| name.to_string()), "-"),
+    };
     // Forced maintenance, that of the tracked server, configured maintenance, forced drain, that of the tracked server,
-    // no address, and a name set by a command.
-    let admin = u32::from(server.shared.fqdn().is_some()) << 6
+    // no address, and a name set by a command or by the record of a service.
+    let is_renamed = server.shared.fqdn().is_some() || service != "-" && name != "-";
+    let admin = u32::from(is_renamed) << 6
         | u32::from(status.unresolved) << 5
         | u32::from(status.inherited == Admin::Drain) << 4
         | u32::from(status.inherited == Admin::Maintenance) << 1
@@ -346,14 +355,6 @@ pub(crate) fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Opt
     let check_state = match checked {
         true => 2 | u32::from(status.checks) << 2 | u32::from(maintenance) << 3,
         false => u32::from(config.disabled) << 3,
-    };
-    let (name, service) = match &config.address {
-        ServerAddress::Name(name, _) if server.follows_service() => {
-            let section = config.resolve.as_ref().and_then(|own| proxy.directory.resolver(&own.section));
-            let target = section.and_then(|section| section.name_of(&proxy.config.name, server.name()));
-            (target.unwrap_or_else(|| "-".to_owned()), name.as_str())
-        }
-        _ => (server.hostname().map_or_else(|| "-".to_owned(), |name| name.to_string()), "-"),
     };
     let (address, port) = place(server);
     let check = config.check.as_ref();

@@ -34,8 +34,7 @@ fn trace(call: &mut Call<'_>) {
         TraceSeverity::Warning => (4, "warning"),
         TraceSeverity::Notice => (5, "notice"),
     };
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    call.answer_as(severity, text + end);
+    call.answer_as(severity, text);
 }
 
 /// Returns the name of a sink and the number of its dropped messages.

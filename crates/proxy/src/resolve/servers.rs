@@ -56,7 +56,7 @@ impl Target for RunningServer<'_> {
         }
         self.server.set_moved(|moved| (moved.ip, moved.lost) = (Some(ip), false));
         let old = before.map_or_else(|| "(none)".to_owned(), |old| old.to_string());
-        self.notice(&format!("{} changed its IP from {old} to {ip} by {by}.", self.label()));
+        self.notice(&format!("{}: IP changed from '{old}' to '{ip}' by '{by}'.", self.label()));
         self.moved();
         true
     }
@@ -85,8 +85,8 @@ impl Target for RunningServer<'_> {
         }
     }
 
-    fn set_resolved(&self, resolved: Result<(), &str>) -> bool {
-        self.proxy.set_resolved(self.running, self.server, resolved)
+    fn set_resolved(&self, resolved: Result<(), &str>, target: Option<&str>) -> bool {
+        self.proxy.set_resolved(self.running, self.server, resolved, target)
     }
 
     fn tell_ready(&self) {

@@ -69,8 +69,9 @@ pub(super) trait Target {
     /// Sets its weight to a service record's, scaled from DNS's maximum of 65535 to HAProxy's 256; only 0 becomes 0.
     fn set_weight(&self, weight: u16);
 
-    /// Puts the server into service or out of it; returns whether that is a change.
-    fn set_resolved(&self, resolved: Result<(), &str>) -> bool;
+    /// Puts the server into service or out of it; returns whether that is a change. `target`: the name that a service's
+    /// record gave it.
+    fn set_resolved(&self, resolved: Result<(), &str>, target: Option<&str>) -> bool;
 
     /// Logs that an answer put the server into service.
     fn tell_ready(&self);
@@ -635,14 +636,15 @@ impl State {
                     }
                 }
                 None => {
-                    if target.set_resolved(Err("No IP for server ")) {
+                    if target.set_resolved(Err("No IP for server "), None) {
                         target.lose_address();
                     }
                     return;
                 }
             }
         }
-        if target.set_resolved(Ok(())) {
+        let name = self.followers.get(key).and_then(|follower| follower.target.as_ref()).map(message::text);
+        if target.set_resolved(Ok(()), name.as_deref()) {
             target.tell_ready();
         }
     }
@@ -662,7 +664,7 @@ impl State {
             let servers = resolution.servers.clone();
             for key in &servers {
                 if let Some(target) = self.target(key, known)
-                    && target.set_resolved(Err(reason))
+                    && target.set_resolved(Err(reason), None)
                 {
                     target.lose_address();
                 }
@@ -680,7 +682,7 @@ impl State {
     fn release(&mut self, number: u64, key: ServerKey, known: &dyn Servers) {
         self.unfollow(&key);
         if let Some(target) = self.target(&key, known) {
-            target.set_resolved(Err("entry removed from SRV record"));
+            target.set_resolved(Err("entry removed from SRV record"), None);
             target.lose_address();
             target.forget_port();
         }
@@ -773,7 +775,8 @@ impl State {
                 self.followers.entry(key).or_default().resolution = Some(own);
             }
             let has_address = target.server().address().is_some();
-            target.set_resolved(if has_address { Ok(()) } else { Err("entry removed from SRV record") });
+            let resolved = if has_address { Ok(()) } else { Err("entry removed from SRV record") };
+            target.set_resolved(resolved, Some(&message::text(&name)));
             target.set_port(port);
             if !resolve.is_some_and(|resolve| resolve.ignore_weight) {
                 target.set_weight(weight);

@@ -204,7 +204,7 @@ impl Site {
     ) {
         let notice = Notice::new(&state, running, self, server);
         notice.state(before, after, why);
-        let reason = if let Why::Name(reason) = why { reason } else { "" };
+        let reason = if let Why::Name { reason, .. } = why { reason } else { "" };
         running.tell_admin(self, server, state.condition, reason, notice.requeued(after.1));
         notice.backend_down(state.backend_up);
         if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
@@ -243,14 +243,20 @@ impl Site {
             running.tell_event(self, server, Detail::Address);
         }
         if server.shared.moved().ip.is_some() {
-            self.set_resolved(running, server, Ok(()));
+            self.set_resolved(running, server, Ok(()), None);
         }
         said
     }
 
     /// Records that the server's name has an address or, with the `reason`, that it has none; without one the server is
-    /// in maintenance. Returns whether that is a change.
-    pub fn set_resolved(&self, running: &Arc<Running>, server: &ServerRun, resolved: Result<(), &str>) -> bool {
+    /// in maintenance. `target`: the name that a service's record gave it. Returns whether that is a change.
+    pub fn set_resolved(
+        &self,
+        running: &Arc<Running>,
+        server: &ServerRun,
+        resolved: Result<(), &str>,
+        target: Option<&str>,
+    ) -> bool {
         let unresolved = resolved.is_err();
         if server.shared.status().unresolved == unresolved {
             return false;
@@ -262,7 +268,8 @@ impl Site {
             transit(status, server, |status| status.unresolved = unresolved);
             (before, glimpse(status))
         });
-        self.told(running, server, before, after, Why::Name(resolved.err().unwrap_or_default()), state);
+        let why = Why::Name { reason: resolved.err().unwrap_or_default(), target };
+        self.told(running, server, before, after, why, state);
         true
     }
 }

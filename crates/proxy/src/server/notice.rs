@@ -130,7 +130,12 @@ pub(super) enum Why<'a> {
     /// Caused by a change of the tracked server.
     Tracked,
     /// The server's name has no address any more, for this reason, or has one again.
-    Name(&'a str),
+    Name {
+        /// Empty if it has one.
+        reason: &'a str,
+        /// The name, if it is that of a service's record.
+        target: Option<&'a str>,
+    },
 }
 
 /// Writes a line to stderr, as `[WORD]  (pid) : …`, and to the proxy's logs.
@@ -182,7 +187,12 @@ impl<'a> Notice<'a> {
         let word = if runs { "UP" } else { "DOWN" };
         let kind = if matches!(why, Why::Decided) { "forced " } else { "" };
         let plain = |line: &str| say(self.proxy, self.logger, "WARNING", Severity::Notice, line);
-        if let (Admin::Maintenance, Why::Name(_), Some(name)) = (from, why, self.server.hostname()) {
+        let name = match why {
+            Why::Name { target: Some(target), .. } => Some(target.into()),
+            Why::Name { target: None, .. } => self.server.hostname(),
+            Why::Decided | Why::Tracked => None,
+        };
+        if let (Admin::Maintenance, Some(name)) = (from, name) {
             return plain(&match to {
                 Admin::Ready => format!("{subject} ('{name}') is {word}/READY (resolves again)."),
                 Admin::Drain => format!("{subject} ('{name}') is {word}/DRAIN (resolves again)."),
@@ -218,7 +228,7 @@ impl<'a> Notice<'a> {
     /// Returns the originator: a tracked server or a command.
     fn cause(&self, why: Why<'_>) -> String {
         match (why, self.server.config.health.track.as_ref().and_then(|track| track.target)) {
-            (Why::Name(reason), _) => format!(" ({reason})"),
+            (Why::Name { reason, .. }, _) => format!(" ({reason})"),
             (Why::Tracked, Some((proxy, index))) => {
                 let sides = &self.proxy.directory.proxies[proxy.0 as usize];
                 format!(" via {}/{}", sides.name, sides.servers[index].name())

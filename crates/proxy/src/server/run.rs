@@ -100,6 +100,19 @@ impl ServerRun {
         };
         Some(SocketAddr::new(moved.ip.unwrap_or(ip), port))
     }
+
+    /// Returns the port that listings show: the one set at run time or that of the line, whether or not the address is
+    /// known; what is added to a client's port counts as one, and a unix socket has 0.
+    pub fn shown_port(&self) -> u16 {
+        let of_line = match self.config.address {
+            ServerAddress::Inet(_, ServerPort::Fixed(port)) | ServerAddress::Name(_, ServerPort::Fixed(port)) => port,
+            ServerAddress::Inet(_, ServerPort::Offset(offset)) | ServerAddress::Name(_, ServerPort::Offset(offset)) => {
+                offset as u16
+            }
+            _ => 0,
+        };
+        self.shared.moved().port.unwrap_or(of_line)
+    }
 }
 
 impl fmt::Debug for ServerRun {

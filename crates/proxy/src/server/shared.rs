@@ -129,7 +129,7 @@ impl ServerShared {
             },
             checking: false,
             checks: true,
-            unchecked_level: if config.disabled { 0 } else { config.health.unchecked.start },
+            unchecked_level: if config.disabled { 0 } else { config.health.unchecked.rise },
             health,
             weight: u32::from(config.weight),
             starting: false,

@@ -159,7 +159,9 @@ fn read(words: &[&str]) -> Result<State, String> {
         name: (words[13] != "-").then(|| words[13].into()),
         service: words.get(15).filter(|name| **name != "-").map(|name| (*name).into()),
         tls: words.get(16).and_then(|word| word.parse().ok()),
-        fqdn: (admin & NAME_BY_COMMAND != 0 && words[13] != "-").then(|| words[13].into()),
+        // The name of a service's record is none that a command has set.
+        fqdn: (admin & NAME_BY_COMMAND != 0 && words[13] != "-" && words.get(15).is_none_or(|name| *name == "-"))
+            .then(|| words[13].into()),
     })
 }
 
@@ -337,9 +339,8 @@ impl State {
     /// `init-addr` does that, for servers given by name only.
     fn move_there(&self, server: &ServerRun) {
         let config = &server.config;
-        let port = self.port.filter(|_| {
-            matches!(config.address, ServerAddress::Inet(..) | ServerAddress::Name(..))
-                && server.socket_addr(None).is_none_or(|address| Some(address.port()) != self.port)
+        let port = self.port.filter(|port| {
+            matches!(config.address, ServerAddress::Inet(..) | ServerAddress::Name(..)) && *port != server.shown_port()
         });
         let check = config.check.as_ref();
         let agent = config.health.agent.as_ref();

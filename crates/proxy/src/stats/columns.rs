@@ -291,7 +291,7 @@ columns! {
     "agg_server_status" MGP u32 => |v| v.backend(|_| Number(0)),
     "agg_server_check_status" MGP u32 => |v| v.backend(|_| Number(0)),
     "agg_check_status" MGP u32 => |v| v.backend(|_| Number(0)),
-    "srid" KGS u32 => |v| v.server(|_| Number(0)),
+    "srid" MCP u32 => |v| v.server(|_| Number(0)),
     "sess_other" MCP u64 => |v| v.frontend(|proxy| match proxy.config.mode {
         Mode::Http => Number(0),
         Mode::Tcp | Mode::Log | Mode::Spop => v.sum(|c| &c.stot),
@@ -749,9 +749,9 @@ pub fn fields(running: &Running, object: Object<'_>, now: Instant, filter: &Filt
             Cell::Text(text) => Some(text.into_owned()),
         };
         if let Some(value) = value {
-            // Two columns have another meaning for backends and servers, and HAProxy tags them so.
+            // Columns have another meaning for backends and servers, and HAProxy tags them so.
             let tags = match (object, column.name) {
-                (Object::Backend(_), "rate" | "rate_max") => "MGP",
+                (Object::Backend(_), "rate_max") => "MGP",
                 (Object::Server(..), "act" | "bck") => "SGP",
                 _ => column.tags,
             };

@@ -127,7 +127,7 @@ rows! {
     64 "DebugCommandsIssued" MGP u32 => zero,
     65 "CumRecvLogs" MCP u32 => |v| v.sum(|w| w.messages.get()),
     66 "Build info" POS str => |_| VERSION.to_owned(),
-    67 "Memmax_bytes" CLP u64 => |v| (v.running.config.global.memory_mib.unwrap_or(0) << 20).to_string(),
+    67 "Memmax_bytes" CLP u32 => |v| v.memory_max().to_string(),
     68 "PoolAlloc_bytes" MGP u64 => |_| allocated().to_string(),
     69 "PoolUsed_bytes" MGP u64 => |v| v.buffers_used().to_string(),
     70 "Start_time_sec" MDP u32 => |v| {
@@ -139,8 +139,8 @@ rows! {
     74 "BootTime_ms" MDP u32 => |v| v.running.process.boot.get().map_or(0, |boot| boot.as_millis()).to_string(),
     75 "Niced_tasks" MGP u32 => zero,
     76 "CurrStreams" MGP u64 => |v| v.sum(|w| w.streams.load(Ordering::Relaxed)),
-    77 "CumStreams" MCP u64 => |v| v.sum(|w| w.requests.get()),
-    78 "BlockedTrafficWarnings" MCP u32 => zero,
+    77 "CumStreams" MGP u64 => |v| v.sum(|w| w.requests.get()),
+    78 "BlockedTrafficWarnings" MGP u32 => zero,
     79 "PatternsAdded" MCP u64 => zero,
     80 "PatternsFreed" MCP u64 => zero,
 }
@@ -154,6 +154,12 @@ impl View<'_> {
     fn buffers_used(&self) -> u64 {
         let free = self.running.process.workers.iter().map(|worker| worker.pool.buffers_free.load(Ordering::Relaxed));
         allocated().saturating_sub(free.sum())
+    }
+
+    /// Returns the limit of memory in bytes, as far as the figure's type has room for it; HAProxy's wraps.
+    fn memory_max(&self) -> u32 {
+        let bytes = self.running.config.global.memory_mib.unwrap_or(0) << 20;
+        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
     fn maxconn(&self) -> String {

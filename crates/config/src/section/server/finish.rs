@@ -100,7 +100,7 @@ impl ServerSettings {
             shut_backups_when_up: self.shut_backups_when_up,
             track: self.track.as_deref().map(|word| TrackedServer { word: word.into(), target: None, at: at.clone() }),
             initial: self.initial,
-            unchecked: UncheckedLevels { start: self.default_rise, rise: self.rise, top: self.rise + self.fall - 1 },
+            unchecked: UncheckedLevels { rise: self.rise, top: self.rise + self.fall - 1 },
         }
     }
 

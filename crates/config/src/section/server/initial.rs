@@ -38,8 +38,6 @@ impl Default for ServerSettings {
             fastinter: None,
             downinter: None,
             rise: 2,
-            rise_given: false,
-            default_rise: 0,
             fall: 3,
             port: None,
             addr: None,

@@ -45,9 +45,8 @@ impl ExpectedCode {
                 out.extend_from_slice(b"')");
             }
             ExpectedCode::Binary(BytesCode::Plain(bytes)) => {
-                // As they are, and for HAProxy a text ends at a NUL.
                 out.extend_from_slice(b" (expect binary '");
-                out.extend_from_slice(bytes.split(|byte| *byte == 0).next().unwrap_or_default());
+                bytes.iter().for_each(|byte| append_hex(out, *byte));
                 out.extend_from_slice(b"')");
             }
             ExpectedCode::String(_) => out.extend_from_slice(b" (expect log-format string)"),

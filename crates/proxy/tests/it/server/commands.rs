@@ -65,7 +65,7 @@ impl Both {
     fn same(&self, line: &str) {
         let (ours, theirs) = self.ask(line);
         let theirs = if line.contains(" addr ") { moved_in_3_2(&theirs) } else { theirs };
-        assert_eq!(ours, theirs, "{line}");
+        assert_eq!(one_end(&ours), one_end(&theirs), "{line}");
     }
 
     /// Asserts that both answers are the same after `mask` has removed what may differ.
@@ -94,6 +94,11 @@ impl Both {
     }
 }
 
+/// Returns the answers with one line feed at their ends: 2.6 lacks it behind some messages, where 3.2 has an empty line.
+pub(super) fn one_end(answers: &str) -> String {
+    answers.replace("\n\n", "\n")
+}
+
 /// Converts an answer of 2.6 to `set server … addr` to that of 3.2, which omits what did not change.
 fn moved_in_3_2(answer: &str) -> String {
     const BY: &str = " by 'stats socket command'";
@@ -114,10 +119,6 @@ fn masked_state(line: &str) -> String {
         words[9] = "AGE".to_owned();
         if let Ok(state) = words[13].parse::<u32>() {
             words[13] = (state & !1).to_string();
-            // Versions after 2.6 show no health level of a server without a check.
-            if state & 2 == 0 {
-                words[12] = "-".to_owned();
-            }
         }
     }
     words.join(" ")
@@ -427,7 +428,7 @@ fn commands_of_haproxy_are_there_or_listed() {
     assert!(there.is_empty(), "{there:?}");
 }
 
-/// The health level of servers without checks follows `default-server`, as observed with HAProxy 3.5.
+/// The health level of servers without checks is their `rise` at first, as observed with HAProxy 3.2.0.
 #[test]
 fn levels_of_servers_without_checks() {
     let whole = Whole::start(
@@ -442,12 +443,12 @@ fn levels_of_servers_without_checks() {
         let rows = text.lines().filter(|line| line.contains(&format!(" {backend} ")) && !line.contains("checked"));
         rows.map(|line| line.split(' ').nth(12).expect("a level").to_owned()).collect()
     };
-    assert_eq!(levels("a"), ["0", "0", "0", "0"]);
+    assert_eq!(levels("a"), ["2", "5", "2", "0"]);
     assert_eq!(levels("b"), ["1", "1", "1", "0"]);
     for line in ["set server a/plain health up", "set server a/own health up", "set server b/plain health down"] {
         assert_eq!(Sluicegate::stats(&whole.stats, line), "\n");
     }
-    assert_eq!(levels("a"), ["4", "6", "0", "0"]);
+    assert_eq!(levels("a"), ["4", "6", "2", "0"]);
     assert_eq!(levels("b"), ["0", "1", "1", "0"]);
 }
 
@@ -486,7 +487,7 @@ fn commands_of_3_2_are_there() {
         ("wait 1ms srv-removable b", "Require 'backend/server'.\n\n"),
         ("wait 1ms srv-removable b/none", "Failed.\n\n"),
         ("wait 1ms srv-removable b/s1", "Failed.\n\n"),
-        ("wait 1h srv-removable b/s2; del server b/s2", "Done.\n\nServer deleted.\n"),
+        ("wait 1h srv-removable b/s2; del server b/s2", "Done.\n\nServer deleted.\n\n"),
         ("set severity-output", "one of 'none', 'number', 'string' is a required argument\n\n"),
         ("set severity-output number; show cli level", "\n[6]: admin\n\n"),
         ("set severity-output number; set server b/s9 state ready", "\n[3]: No such server.\n\n"),
@@ -494,6 +495,13 @@ fn commands_of_3_2_are_there() {
         ("set severity-output string; get weight b/s1", "\n1 (initial 1)\n\n"),
         ("set severity-output number; set severity-output none; enable frontend x", "\n\nNo such frontend.\n\n"),
         ("show anon", "Anonymized mode disabled\n\n"),
+        ("set server b/s1 check-port x", "health checks are not enabled on this server\n\n"),
+        ("set server b/s1 agent-addr 1.1.1.1", "agent checks are not enabled on this server\n\n"),
+        ("del server b/nosuch", "No such server.\n\n"),
+        ("del server b/s1", "Only servers in maintenance mode can be deleted.\n\n"),
+        ("show events nosuch", "No such event sink\n\n"),
+        ("get var proc.nosuch", "Variable not found.\n\n"),
+        ("show startup-logs", "\n"),
         ("set anon on 1234; show anon", "\nAnonymized mode enabled\nKey : 1234\n\n"),
         ("set anon on 0", "Value out of range (1 to 4294967295 expected).\n\n"),
         ("set anon on 1234; debug dev hash b; set anon off; debug dev hash b", "\nc359d4\n\n\nb\n\n"),
@@ -523,7 +531,6 @@ fn commands_of_3_2_are_there() {
     assert!(ask("show pools").starts_with("Dumping pools usage."));
     assert!(ask("show tasks").contains("(2 threads)\n"));
     assert!(ask("show threads").starts_with("  Thread 1 : sessions="));
-    assert_eq!(ask("show startup-logs"), "\n\n");
 }
 
 const SLOW: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
