@@ -56,13 +56,22 @@ impl Side {
         assert_eq!(found, expected);
     }
 
-    /// Returns the messages about servers, without process numbers.
+    /// Returns the messages about servers, without process numbers, in the words of 3.2.
     fn said(&mut self) -> Vec<String> {
         let output = self.program().output();
         let lines = output.lines().filter(|line| line.starts_with("[WARNING]") || line.starts_with("[ALERT]"));
         let about = lines.filter_map(|line| line.split_once(") : ")).map(|(_, said)| said.to_owned());
-        about.filter(|line| !line.starts_with("config")).collect()
+        about.filter(|line| !line.starts_with("config")).map(in_newer_words).collect()
     }
+}
+
+/// Returns a message of 2.6 about a changed address as 3.2 has it; any other as it is.
+fn in_newer_words(line: String) -> String {
+    let Some((server, change)) = line.split_once(" changed its IP from ") else { return line };
+    let Some((from, (to, by))) = change.split_once(" to ").and_then(|(a, b)| Some((a, b.split_once(" by ")?))) else {
+        return line;
+    };
+    format!("{server}: IP changed from '{from}' to '{to}' by '{}'.", by.trim_end_matches('.'))
 }
 
 fn servers(place: &Path, backend: &str) -> Vec<String> {
@@ -153,7 +162,7 @@ fn a_server_follows_its_name() {
     };
     let said = all(own);
     assert_eq!(said, all(haproxy));
-    assert_eq!(said[0], "t/s changed its IP from (none) to 127.0.0.2 by dns/one.");
+    assert_eq!(said[0], "t/s: IP changed from '(none)' to '127.0.0.2' by 'dns/one'.");
     assert!(said.iter().any(|line| line == "Server t/s administratively READY thanks to valid DNS answer."));
     for reason in ["DNS NX status", "DNS refused status", "unspecified DNS error", "DNS timeout status"] {
         let line = format!("is going DOWN for maintenance ({reason})");
@@ -199,7 +208,7 @@ fn a_server_is_told_to_follow_another_name() {
         ];
         let mut said = lines.map(|line| side.ask(line)).to_vec();
         // The answers to two simultaneous questions arrive in any order.
-        let moved = "t/s changed its IP from 127.0.0.2 to 127.0.0.3";
+        let moved = "t/s: IP changed from '127.0.0.2' to '127.0.0.3'";
         wait_for(moved, || side.said().iter().any(|line| line.starts_with(moved)).then_some(()));
         said.push(side.ask("set server t/ip fqdn web.example"));
         let ip = "ip no check 1 127.0.0.2:80";

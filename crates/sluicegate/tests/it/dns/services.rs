@@ -65,14 +65,18 @@ fn services_become_servers() {
         let state = side.ask("show servers state t");
         let line = state.lines().find(|line| line.contains("127.0.0.6")).expect("its server");
         assert_eq!(line.split(' ').skip(17).take(3).collect::<Vec<_>>(), ["d.example", "9001", NAME]);
+        // The name is one that the line does not have.
+        assert_eq!(line.split(' ').nth(6), Some("64"));
         side.names.refuse(super::NX);
         wait("t", &[gone, gone, "MAINT (resolution) 4 "]);
+        let resolves = |line: &String| line.ends_with(" ('a.example') is UP/READY (resolves again).");
+        wait_for("the name of a target", || side.said().iter().any(resolves).then_some(()));
     }
     let [haproxy, own] = &mut sides;
     let all = |lines: Vec<String>| {
         let mut kinds: Vec<String> = lines
             .into_iter()
-            .filter(|line| line.contains("changed its IP") && line.starts_with("t/"))
+            .filter(|line| line.contains(": IP changed from") && line.starts_with("t/"))
             .map(|line| line.split_once(' ').map(|(_, rest)| rest.to_owned()).unwrap_or_default())
             .collect();
         kinds.sort();
@@ -82,7 +86,7 @@ fn services_become_servers() {
     for side in [own, haproxy] {
         wait_for("its first address to be told", || {
             let said = all(side.said());
-            said.iter().any(|line| line.starts_with("changed its IP from (none) to 127.0.0.2 by ")).then_some(())
+            said.iter().any(|line| line.starts_with("IP changed from '(none)' to '127.0.0.2' by ")).then_some(())
         });
     }
 }
