@@ -256,6 +256,15 @@ mod tests {
         assert_eq!(uptime(86_400 * 2 + 3600 * 13 + 62), "2d 13h01m02s");
     }
 
+    /// Where the type is not what one would expect, it is 3.2.0's.
+    #[test]
+    fn types_are_haproxys() {
+        let of = |name: &str| ROWS.iter().find(|row| row.name == name).map(|row| (row.tags, row.kind));
+        assert_eq!(of("Memmax_bytes"), Some(("CLP", "u32")));
+        assert_eq!(of("CumStreams"), Some(("MGP", "u64")));
+        assert_eq!(of("BlockedTrafficWarnings"), Some(("MGP", "u32")));
+    }
+
     /// Debian's 2.6 has the same keys up to `Tainted`, one of them misspelt.
     #[test]
     fn keys_are_haproxys_in_its_order() {

@@ -502,6 +502,7 @@ fn commands_of_3_2_are_there() {
         ("show events nosuch", "No such event sink\n\n"),
         ("get var proc.nosuch", "Variable not found.\n\n"),
         ("show startup-logs", "\n"),
+        ("show events nosuch -x", "No such event sink\n\n"),
         ("set anon on 1234; show anon", "\nAnonymized mode enabled\nKey : 1234\n\n"),
         ("set anon on 0", "Value out of range (1 to 4294967295 expected).\n\n"),
         ("set anon on 1234; debug dev hash b; set anon off; debug dev hash b", "\nc359d4\n\n\nb\n\n"),
@@ -527,6 +528,11 @@ fn commands_of_3_2_are_there() {
     assert!(ask("show fd").lines().any(|line| line.contains(" : socket:[")));
     assert_eq!(ask("show fd 0").trim().lines().count(), 1);
     assert!(ask("show libs").starts_with("0x"));
+    assert!(ask("show events").ends_with(" ring buffer\n\n") && !ask("show events").ends_with("\n\n\n"));
+    // As 3.2.0 tags them.
+    let typed = ask("show stat typed");
+    assert!(typed.contains(".srid.1:MCP:u32:0\n"), "{typed}");
+    assert!(typed.lines().any(|line| line.starts_with("B.") && line.contains(".rate.1:MRP:u32:0")), "{typed}");
     assert!(ask("show dev").contains("\nProcess info\n"));
     assert!(ask("show pools").starts_with("Dumping pools usage."));
     assert!(ask("show tasks").contains("(2 threads)\n"));

@@ -220,6 +220,10 @@ fn a_server_is_told_to_follow_another_name() {
         // The new name is lost and found.
         side.names.know(vec![address("web.example", "127.0.0.2")]);
         side.wait_for_servers("t", &["s MAINT (resolution) 1 ", ip, alone, gone]);
+        let state = side.ask("show servers state t");
+        let of_s = state.lines().find(|line| line.split(' ').nth(3) == Some("s")).expect("its line");
+        let without_address: Vec<&str> = of_s.split(' ').collect();
+        assert_eq!([without_address[4], without_address[18]], ["-", "80"], "{of_s}");
         side.names.know(zone());
         side.wait_for_servers("t", &["s no check 1 127.0.0.3:80", ip, alone, gone]);
         // The message about it arrives a little later.
