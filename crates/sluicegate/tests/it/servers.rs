@@ -121,7 +121,9 @@ fn servers_come_and_go_as_in_haproxy() {
         "get weight t/next",
         "del server t/next",
     ] {
-        assert_eq!(Sluicegate::stats(&own, command), Sluicegate::stats(&haproxy, command), "{command}");
+        // Behind some messages 3.2 has an empty line, and 2.6 has none.
+        let answers = [&own, &haproxy].map(|place| Sluicegate::stats(place, command).trim_end().to_owned());
+        assert_eq!(answers[0], answers[1], "{command}");
         for backend in ["t", "ring", "map", "fixed", "named"] {
             assert_eq!(servers(&own, backend), servers(&haproxy, backend), "{backend} after {command}");
         }

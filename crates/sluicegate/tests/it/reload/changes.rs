@@ -261,7 +261,7 @@ fn a_file_with_errors_changes_nothing_and_says_why() {
             Way::Socket => {
                 let answer = sluicegate_testkit::Sluicegate::stats(&service.path("master"), "reload");
                 assert!(answer.starts_with("Success=0\n--\n") && answer.contains(why), "{answer}");
-                let shown = sluicegate_testkit::Sluicegate::stats(&service.path("master"), "show proc");
+                let shown = sluicegate_testkit::Sluicegate::stats(&service.path("master"), "show proc\nquit");
                 assert!(shown.contains("1 [failed: 1]"), "{shown}");
             }
         }
