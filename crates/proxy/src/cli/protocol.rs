@@ -4,8 +4,8 @@
 //! `<<PATTERN` is followed by a payload, which belongs to the line's last command and ends with an empty line or with a
 //! line that contains only PATTERN. Every reply is followed by an empty line, and the last one of a line by `> ` after
 //! `prompt`; without `prompt` the connection ends after one line, or after those received with it. A command without
-//! words has an empty reply. The commands are behind the trait
-//! [`Commands`], so the stats socket and a master socket share this protocol.
+//! words has an empty reply. The commands are behind the trait [`Commands`], so the stats socket and a master socket share
+//! this protocol.
 //!
 //! A reply goes through [`Output`], which buffers at most [`FLUSH_AT`] bytes before it waits for the client: a client
 //! that does not read costs one buffer and is closed after the session's timeout.

@@ -3,9 +3,10 @@
 //! A listing holds a shard's lock for a page at a time and waits for its client in between, so the entries are not of
 //! one point in time. Changes require level `operator`, as HAProxy's manual says and its code does not.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use sluicegate_config::model::{DataForm, DataKind, Position, StatsLevel, StickTable, TableData, TableKey};
+use sluicegate_pattern::embedded_ipv4;
 
 use super::catalogue::{Call, Command, Run};
 use super::protocol::Answer;
@@ -97,20 +98,11 @@ fn key(table: &Table, text: &str, doing: &str) -> Result<Key, String> {
     }
     // As in HAProxy an address of the other version is that address of the table's version that maps to it.
     let mapped = match (table.key, text.parse()) {
-        (TableKey::Ip, Ok(IpAddr::V6(ip))) => in_v6(ip).map(|ip| ip.to_string()),
+        (TableKey::Ip, Ok(IpAddr::V6(ip))) => embedded_ipv4(ip).map(|ip| ip.to_string()),
         (TableKey::Ipv6, Ok(IpAddr::V4(ip))) => Some(ip.to_ipv6_mapped().to_string()),
         _ => None,
     };
     Key::parse(table.key, mapped.as_deref().unwrap_or(text)).ok_or_else(|| "Invalid key".to_owned())
-}
-
-/// Returns the IPv4 address that an IPv6 address stands for: a mapped or compatible one (RFC 4291), or one of 6to4.
-fn in_v6(ip: Ipv6Addr) -> Option<Ipv4Addr> {
-    let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
-    match ip.segments() {
-        [0, 0, 0, 0, 0, 0 | 0xFFFF, high, low] | [0x2002, high, low, ..] => Some(of(high, low)),
-        _ => None,
-    }
 }
 
 /// Parses the number with which a listing shows an entry; an error is HAProxy's message.
@@ -453,20 +445,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn addresses_of_the_other_version() {
-        let of = |text: &str| in_v6(text.parse().unwrap()).map(|ip| ip.to_string());
-        for (text, expected) in [
-            ("::ffff:1.2.3.4", Some("1.2.3.4")),
-            ("::1.2.3.4", Some("1.2.3.4")),
-            ("2002:102:304::9", Some("1.2.3.4")),
-            ("::1", Some("0.0.0.1")),
-            ("2001:db8::1", None),
-        ] {
-            assert_eq!(of(text).as_deref(), expected, "{text}");
-        }
-    }
 
     proptest! {
         #[test]
