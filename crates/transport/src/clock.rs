@@ -5,8 +5,8 @@
 //! reading serves them all. HAProxy's times are of the beginning of its turn for all sessions in it; these are of the
 //! session's own.
 //!
-//! What may compute for longer within a turn, such as a script, calls [`renew`] behind it, or [`read`] if it wants the time
-//! itself.
+//! Code that may compute for longer within a turn, such as that which runs a script, calls [`renew`] afterwards, or [`read`] if
+//! it needs the time itself.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -99,6 +99,7 @@ mod tests {
         wait(second);
         assert_eq!(now(), second);
         begin();
+        assert!(now() > second);
         let third = read();
         assert!(third > second);
         wait(third);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_config::model::{SeverityOutput, StatsLevel};
 
 use super::catalogue::{self, Call, Command, Run};
-use super::protocol::{Mode, Rights};
+use super::protocol::Rights;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -110,25 +110,13 @@ fn lower(call: &mut Call<'_>, level: StatsLevel) {
 }
 
 fn prompt(call: &mut Call<'_>) {
-    let (mut forced, mut toggles) = (None, false);
-    for word in call.args {
-        match &word[..] {
-            b"n" => forced = Some(Mode::Once),
-            b"i" => forced = Some(Mode::Interactive),
-            b"p" => forced = Some(Mode::Prompt),
-            b"timed" => (toggles, forced) = (true, forced.or(Some(Mode::Prompt))),
-            _ => {
-                return call.say(
-                    "Usage: prompt [help | n | i | p | timed]*\n  n: one line, then the connection is closed\n  i: \
-                     further lines, no prompt\n  p: further lines, each after a prompt\n  timed: toggles the time \
-                     since the start in the prompt",
-                );
-            }
-        }
+    if !call.session.set_prompt(call.args) {
+        call.say(
+            "Usage: prompt [help | n | i | p | timed]*\n  n: one line, then the connection is closed\n  i: further \
+             lines, no prompt\n  p: further lines, each after a prompt\n  timed: toggles the time since the start in \
+             the prompt",
+        );
     }
-    let session = &mut *call.session;
-    session.timed ^= toggles;
-    session.mode = forced.unwrap_or(if session.mode == Mode::Prompt { Mode::Once } else { Mode::Prompt });
 }
 
 fn set_severity_output(call: &mut Call<'_>) {

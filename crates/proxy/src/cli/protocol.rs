@@ -103,6 +103,29 @@ impl Session {
         }
     }
 
+    /// Carries out `prompt` with these words; returns false if one of them is unknown. A master keeps every connection, so it
+    /// has no `n`.
+    pub fn set_prompt(&mut self, words: &[Vec<u8>]) -> bool {
+        let is_master = !self.name.is_empty();
+        let (mut forced, mut toggles) = (None, false);
+        for word in words {
+            match &word[..] {
+                b"n" if !is_master => forced = Some(Mode::Once),
+                b"i" => forced = Some(Mode::Interactive),
+                b"p" => forced = Some(Mode::Prompt),
+                b"timed" => (toggles, forced) = (true, forced.or(Some(Mode::Prompt))),
+                _ => return false,
+            }
+        }
+        self.timed ^= toggles;
+        self.mode = forced.unwrap_or(match (self.mode, is_master) {
+            (Mode::Prompt, false) => Mode::Once,
+            (Mode::Prompt, true) => Mode::Interactive,
+            _ => Mode::Prompt,
+        });
+        true
+    }
+
     /// Returns the text printed before the next line.
     fn prompt(&self) -> String {
         let up = self.started.elapsed().as_secs();

@@ -489,7 +489,7 @@ fn said(section: &str, rules: &str, format: &str) -> String {
     Client::connect(&gate.address()).get("/").text()
 }
 
-/// As haproxy 3.2.0; older ones know fewer casts. What cannot be a key has no entry.
+/// As haproxy 3.2.0; older ones know fewer casts. A sample that cannot be cast to a key has no entry.
 #[test]
 fn addresses_become_keys_of_tables() {
     let rules = " http-request track-sc0 ipv6(2002:102:304::)\n http-request track-sc1 ipv6(::1)\n \

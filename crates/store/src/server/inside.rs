@@ -185,7 +185,7 @@ impl Server {
             _ => None,
         };
         let ran = self.store.run(row.spec, db, args, guard.as_ref());
-        // The caller's turn goes on from here.
+        // The same reading is the time of the caller's turn.
         let spent = clock::read() - began;
         self.show_inside(row.number, Moment::After, origin, db, args);
         match ran {

@@ -17,7 +17,7 @@ pub(super) fn table(figure: CounterFigure, args: &Args<'_>) -> Compiled {
     let element = u32::try_from(element).map_err(|_| "the element's number is negative")?;
     let table = args.scope.table(args.table(at)?)?;
     value((table, figure, element, args.int(at + 1)?), |(table, figure, element, default), value, _| {
-        // What cannot be a key has no entry.
+        // A sample that cannot be cast to a key has no entry.
         let key = Key::new(table.key, &value);
         let life = || table.read(key.as_ref()?, |_, life| *life);
         Some(match *figure {

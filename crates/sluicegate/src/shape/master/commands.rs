@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use sluicegate_config::model::StatsLevel;
-use sluicegate_proxy::cli::protocol::{Answer, Commands, Mode, Output, Request, Session};
+use sluicegate_proxy::cli::protocol::{Answer, Commands, Output, Request, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
@@ -341,24 +341,13 @@ impl Command {
     }
 }
 
-/// `prompt`: a master keeps every connection, so it has no `n`.
 fn prompt(_: &Master, session: &mut Session, words: &[Vec<u8>]) -> String {
-    let (mut forced, mut toggles) = (None, false);
-    for word in &words[1..] {
-        match &word[..] {
-            b"i" => forced = Some(Mode::Interactive),
-            b"p" => forced = Some(Mode::Prompt),
-            b"timed" => (toggles, forced) = (true, forced.or(Some(Mode::Prompt))),
-            _ => {
-                return String::from(
-                    "Usage: prompt [help | i | p | timed]*\n  i: further lines, no prompt\n  p: further lines, each after \
-                     a prompt\n  timed: toggles the time since the start in the prompt\n",
-                );
-            }
-        }
+    if !session.set_prompt(&words[1..]) {
+        return String::from(
+            "Usage: prompt [help | i | p | timed]*\n  i: further lines, no prompt\n  p: further lines, each after a \
+             prompt\n  timed: toggles the time since the start in the prompt\n",
+        );
     }
-    session.timed ^= toggles;
-    session.mode = forced.unwrap_or(if session.mode == Mode::Prompt { Mode::Interactive } else { Mode::Prompt });
     session.unanswered = true;
     String::new()
 }

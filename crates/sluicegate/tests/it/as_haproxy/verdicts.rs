@@ -638,7 +638,7 @@ fn keywords_of_the_other_side_have_haproxys_verdict() {
     }
 }
 
-/// What needs HTTP is dropped from proxies of TCP, even if their connections may be switched to HTTP.
+/// Settings that need HTTP are dropped from proxies of TCP, even if their connections may be switched to HTTP.
 #[test]
 fn proxies_of_tcp_are_warned_of_as_by_haproxy() {
     let switch = "mode tcp / tcp-request content switch-mode http if HTTP";
@@ -699,7 +699,7 @@ fn conditions_on_bytes_are_warned_of_in_http() {
     }
 }
 
-/// What an ACL of `defaults` names need not exist unless one of their rules uses it; no other section sees it.
+/// The names in an ACL of `defaults` are resolved only if one of their rules uses the ACL; no other section sees it.
 #[test]
 fn acls_of_defaults_are_resolved_when_they_are_used() {
     for (test, part) in [
