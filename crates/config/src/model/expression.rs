@@ -169,6 +169,13 @@ pub struct LogFormat {
     pub binary: bool,
 }
 
+impl LogFormat {
+    /// Returns whether an item has its value only when the stream ends.
+    pub fn has_final_items(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, FormatPart::Alias(alias, _) if alias.is_final()))
+    }
+}
+
 /// A part of a log-format.
 #[derive(Clone, Debug)]
 pub enum FormatPart {
@@ -289,4 +296,40 @@ pub enum LogAlias {
     LogCounter,
     SslCipher,
     SslVersion,
+}
+
+impl LogAlias {
+    /// Returns whether HAProxy takes the value for one that is known only when the stream ends: counts of bytes, times,
+    /// counts of connections, places in queues, and how the stream ended.
+    fn is_final(self) -> bool {
+        use LogAlias::{
+            Ac, Bc, Bq, BytesRead, BytesUploaded, Fc, Rc, Sc, Sq, TimerTR, TimerTa, TimerTc, TimerTd, TimerTh, TimerTi,
+            TimerTq, TimerTr, TimerTt, TimerTu, TimerTw, Ts, UniqueId,
+        };
+        matches!(
+            self,
+            BytesRead
+                | BytesUploaded
+                | UniqueId
+                | TimerTa
+                | TimerTc
+                | TimerTd
+                | TimerTh
+                | TimerTi
+                | TimerTq
+                | TimerTr
+                | TimerTR
+                | TimerTt
+                | TimerTu
+                | TimerTw
+                | Ac
+                | Bc
+                | Bq
+                | Fc
+                | Rc
+                | Sc
+                | Sq
+                | Ts
+        )
+    }
 }

@@ -304,6 +304,15 @@ impl Logging {
         let steps = self.steps.as_ref().filter(|_| !self.asap)?;
         Some(steps.is_empty() || steps.contains(&step))
     }
+
+    /// Returns whether the line of a stream is written as soon as the response's head has arrived, or a TCP connection
+    /// is established: by `option logasap`, or since, as in HAProxy, no format of the frontend has an item that is known
+    /// only when the stream ends.
+    pub fn is_early(&self) -> bool {
+        let line = self.line.as_ref().map(|line| &line.format);
+        let mut formats = [&self.error_line, &self.structured, &self.unique_id].into_iter().flatten().chain(line);
+        line.is_some() && (self.asap || !formats.any(|format| format.has_final_items()))
+    }
 }
 
 /// A log line's format.

@@ -126,6 +126,12 @@ pub struct ProxyLog {
     pub(crate) wants_server_connection: bool,
     /// Whether lines are counted, because some line prints their count.
     counts_lines: bool,
+    /// Whether a stream's line is written before its end ([`Logging::is_early`]).
+    ///
+    /// [`Logging::is_early`]: sluicegate_config::Logging::is_early
+    early: bool,
+    /// Whether some line is written when a connection is established or a response begins.
+    pub(crate) has_steps: bool,
 }
 
 /// The steps that a profile changes.
@@ -161,6 +167,8 @@ impl ProxyLog {
             structured: code(logging.structured.as_deref(), FormatMode::Log),
             unique_id: code(logging.unique_id.as_deref(), FormatMode::Http).map(|code| Arc::new(code) as _),
             profiles: Vec::new(),
+            early: logging.is_early(),
+            has_steps: logging.is_early() || logging.steps.is_some(),
             ..ProxyLog::default()
         };
         for profile in &used {
@@ -203,6 +211,11 @@ impl ProxyLog {
     /// Returns the compiled `unique-id-format`.
     pub fn unique_id(&self) -> Option<&Arc<dyn UniqueId>> {
         self.unique_id.as_ref()
+    }
+
+    /// Returns whether a stream's line is written before its end.
+    pub(super) fn is_early(&self) -> bool {
+        self.early
     }
 
     /// Returns whether some line prints the count of lines.

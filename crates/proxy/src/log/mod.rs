@@ -439,18 +439,18 @@ impl Logger {
         }
     }
 
-    /// Writes the line of an established connection (`log-steps`, or `option logasap` of TCP), with the values valid
+    /// Writes the line of an established connection (`log-steps`, or a TCP stream's early line), with the values valid
     /// at `until`.
     pub(crate) fn connected(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
         let config = &cx.frontend.config;
         match config.logging.has_step(LogStep::Connect) {
             Some(true) => self.line(cx, codes, Timers::of(&cx.log, until), Origin::Connect),
-            None if config.mode != Mode::Http && config.logging.asap => self.so_far(cx, codes, until, Origin::Connect),
+            None if config.mode != Mode::Http => self.so_far(cx, codes, until, Origin::Connect),
             Some(false) | None => {}
         }
     }
 
-    /// Writes the line of a response's head (`log-steps`, or `option logasap`), with the values valid at `until`.
+    /// Writes the line of a response's head (`log-steps`, or a stream's early line), with the values valid at `until`.
     pub(crate) fn answered(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
         match cx.frontend.config.logging.has_step(LogStep::Response) {
             Some(true) => self.line(cx, codes, Timers::of(&cx.log, until), Origin::Response),
@@ -459,9 +459,11 @@ impl Logger {
         }
     }
 
-    /// Writes the line of a stream before its end, once.
+    /// Writes the line of a stream before its end, once, if its format allows that. A line that is wanted only of a
+    /// failed stream waits for its end.
     fn so_far(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant, origin: Origin) {
-        if !std::mem::replace(&mut cx.log.written, true) {
+        let wanted = !cx.frontend.config.logging.only_errors || cx.has_failed();
+        if wanted && codes.is_early() && !std::mem::replace(&mut cx.log.written, true) {
             self.line(cx, codes, Timers::of(&cx.log, until), origin);
         }
     }

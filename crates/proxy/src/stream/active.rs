@@ -387,8 +387,7 @@ impl Active {
 
     /// Writes the log line of an established connection to a server, if it has one.
     pub(crate) fn log_connected(&mut self) {
-        let logging = &self.cx.frontend.config.logging;
-        if logging.asap || logging.steps.is_some() {
+        if self.frontend().log.has_steps {
             let worker = self.worker.clone();
             let codes = &worker.running.proxies[self.cx.frontend.id.0 as usize].log;
             let until = self.cx.log.connect_done.unwrap_or_else(Instant::now);

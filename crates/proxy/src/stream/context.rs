@@ -499,7 +499,7 @@ pub struct LogRecord {
     pub level: Option<LogLevel>,
     /// Whether the connection failed before a request was understood: its line is that of `error-log-format`.
     pub no_request: bool,
-    /// Whether the line was written before the end (`option logasap`).
+    /// Whether the line was written before the end.
     pub written: bool,
     /// Its termination state.
     pub ending: Endings,

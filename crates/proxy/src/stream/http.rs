@@ -674,8 +674,7 @@ impl Exchange<'_> {
             self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
             return Err(after);
         }
-        let logging = &frontend.config.logging;
-        if logging.asap || logging.steps.is_some() {
+        if frontend.log.has_steps {
             let held = held_body(back.framing_of_input(head.body), back.input());
             self.stream.log_answered(held as u64);
         }

@@ -517,7 +517,8 @@ fn lines_are_json() {
     // An encoding that is not set for the whole format applies to its item alone; formats in rules have encodings, too.
     check("%{+json}HM %{+json}ST %HV %[var(txn.j)]", "\"GET\" 200 HTTP/1.1 {\"m\": \"GET\", \"n\": 7}");
     check("%OG %{+json}o", "{}");
-    check("%OG", "txn_close");
+    check("%OG", "txn_response");
+    check("%OG %ts", "txn_close --");
     assert_eq!(
         encoded("%{+json}o%(og)OG %(r)r %(h)hr %(hl)hrl %(t)TR", b"BROKEN\r\n\r\n"),
         "{\"og\": \"sess_error\", \"r\": \"<BADREQ>\", \"h\": null, \"hl\": null, \"t\": -1}"

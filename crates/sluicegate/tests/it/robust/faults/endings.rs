@@ -2,6 +2,13 @@
 
 use super::*;
 
+/// A format without a value that is known only at the end.
+const EARLY: &[&str] = &[r#"log-format "%ci:%cp [%t] %f %b/%s 0 %ST %tsc 0/0/0/0/0 %HU""#];
+const EARLY_ERRORS: &[&str] = &["option dontlog-normal", EARLY[0]];
+const EARLY_TCP: &[&str] = &["mode tcp", r#"log-format "%ci:%cp [%t] %f %b/%s 0 0 -- 0/0/0/0/0""#];
+const LATE_TCP: &[&str] = &["mode tcp", r#"log-format "%ci:%cp [%t] %f %b/%s 0 0 %ts 0/0/0/0/0""#];
+/// A response that waits for the second half of its body.
+const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok";
 const SMALL: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const UPGRADE: &str = "GET /u HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: plain\r\n\r\n";
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: plain\r\n\r\n";
@@ -59,6 +66,10 @@ fn endings() -> Vec<Case> {
         case("tcp: server closed for too long", &["mode tcp", "option tcplog", "timeout client-fin 1500ms"], vec![send("a"), Wait("b"), Logged], vec![Wait("a"), send("b"), Finish]),
         // Early lines.
         case("is logged early", &["option logasap"], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
+        case("is logged with its response's head", EARLY, vec![send(GET), Wait("okok"), Finish], vec![head(), send(HALF), Logged, send("ok")]),
+        case("is logged at its end if it fails", EARLY_ERRORS, vec![send(GET)], vec![head(), send(HALF), Finish]),
+        case("tcp: is logged when it is connected", EARLY_TCP, vec![send("a"), Logged, send("b"), Wait("c"), Finish], vec![Wait("b"), send("c"), End, Finish]),
+        case("tcp: has a value of its end", LATE_TCP, vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), End, Finish, Logged]),
         // A malformed chunk in the same read as the head.
         case("has a bad chunk at once", &[], vec![send(GET)], vec![head(), send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), Logged]),
     ]
