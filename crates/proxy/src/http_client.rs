@@ -15,24 +15,27 @@
 //! other responses.
 
 mod h2;
+mod journal;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{GlobalTls, HttpClientSettings};
 use sluicegate_tls::connector::Connector;
 use sluicegate_tls::policy::{Policy, ServerSettings, Verify};
 use sluicegate_transport::Socket;
 use sluicegate_wire::http::{
-    BodyDecoder, BodyEvent, Limits, Message, Method, is_token, parse_response, write_chunk_end, write_chunk_start,
-    write_last_chunk,
+    BodyDecoder, BodyEvent, Limits, Message, Method, Version, is_token, parse_response, status, write_chunk_end,
+    write_chunk_start, write_last_chunk,
 };
 use tokio::time::timeout;
 
+use self::journal::Account;
+pub(crate) use self::journal::Journal;
 use crate::resolve::{Asked, Resolver};
 use crate::server::secure_connection;
 use crate::target::Target;
@@ -48,10 +51,12 @@ const TURN_AROUND: Duration = Duration::from_secs(1);
 pub(crate) struct HttpClient {
     settings: HttpClientSettings,
     /// `None` if servers must be verified and there are no CA certificates.
-    https: Option<Connector>,
+    https: Option<Arc<Connector>>,
     totals: Arc<TlsTotals>,
     /// The section that resolves names.
     resolver: Option<Arc<Resolver>>,
+    /// The log of its requests.
+    journal: Option<Journal>,
 }
 
 /// The body of a request, by its framing.
@@ -83,6 +88,9 @@ pub(crate) struct HttpRequest {
     /// The name that the server of an `https` URL is verified for.
     secure: Option<String>,
     method: Method,
+    url: Box<[u8]>,
+    /// Whether its caller logs it.
+    is_logged_elsewhere: bool,
     /// Head and body.
     bytes: Vec<u8>,
     /// The place of the body in these, without its framing.
@@ -98,6 +106,8 @@ pub(crate) struct HttpResponse {
     pub(crate) body: Vec<u8>,
     /// Whether the body was received to its end.
     pub(crate) is_complete: bool,
+    /// Whether a wait for the rest of the body took too long.
+    pub(crate) is_late: bool,
 }
 
 /// The reason for a missing response.
@@ -125,6 +135,24 @@ impl Failure {
             Failure::Late => "the server did not respond in time",
         }
     }
+
+    /// Returns the page that replaces the response.
+    pub(crate) fn page(self) -> HttpResponse {
+        let mut answer = HttpResponse::default();
+        let status = match self {
+            Failure::Unresolved => {
+                // HAProxy has no page for it either.
+                answer.head.set_response(Version::Http11, 503, status::reason(503).as_bytes());
+                answer.head.add_lower(b"content-length", b"0");
+                return answer;
+            }
+            Failure::Unreachable => 503,
+            Failure::NoAnswer | Failure::Ended => 502,
+            Failure::Late => 504,
+        };
+        answer.body.extend_from_slice(status::error_page(status).fill(&mut answer.head));
+        answer
+    }
 }
 
 /// The limits of an exchange.
@@ -137,7 +165,7 @@ pub(crate) struct Bounds {
 }
 
 impl HttpClient {
-    /// Builds the client of a snapshot. `before` is returned if nothing has changed, with its sessions.
+    /// Builds the client of a snapshot. The TLS sessions of `before` are kept if their settings have not changed.
     ///
     /// # Errors
     /// A sentence about unusable settings.
@@ -146,29 +174,20 @@ impl HttpClient {
         settings: &HttpClientSettings,
         resolvers: &[Arc<Resolver>],
         totals: &Arc<TlsTotals>,
+        journal: Option<Journal>,
         before: Option<&Arc<HttpClient>>,
     ) -> Result<Arc<HttpClient>, String> {
         let https = https(tls);
         let section = settings.resolver();
         let resolver = resolvers.iter().find(|resolver| !settings.is_disabled && *resolver.config.name == *section);
-        let same = |known: &&Arc<HttpClient>| {
-            known.https.as_ref().map(|known| known.settings()).as_deref() == https.as_ref()
-                && known.settings == *settings
-                && Arc::ptr_eq(&known.totals, totals)
-                && match (&known.resolver, resolver) {
-                    (Some(known), Some(resolver)) => Arc::ptr_eq(known, resolver),
-                    (known, resolver) => known.is_none() && resolver.is_none(),
-                }
+        let known = before.filter(|known| Arc::ptr_eq(&known.totals, totals)).and_then(|known| known.https.as_ref());
+        let known = known.filter(|known| https.as_ref() == Some(&known.settings()));
+        let https = match (known, https) {
+            (Some(known), _) => Some(known.clone()),
+            (None, https) => https.map(Connector::new).transpose()?.map(Arc::new),
         };
-        if let Some(known) = before.filter(same) {
-            return Ok(known.clone());
-        }
-        Ok(Arc::new(HttpClient {
-            settings: settings.clone(),
-            https: https.map(Connector::new).transpose()?,
-            totals: totals.clone(),
-            resolver: resolver.cloned(),
-        }))
+        let (settings, totals, resolver) = (settings.clone(), totals.clone(), resolver.cloned());
+        Ok(Arc::new(HttpClient { settings, https, totals, resolver, journal }))
     }
 
     /// Returns whether requests over https can be made.
@@ -187,7 +206,22 @@ impl HttpClient {
         body_max: usize,
     ) -> Result<HttpResponse, Failure> {
         let bounds = Bounds { body: body_max, wait: None };
-        timeout(deadline, self.exchange(request, bounds)).await.unwrap_or(Err(Failure::Late))
+        let mut account = Account::new();
+        let result = timeout(deadline, self.exchange(request, bounds, &mut account)).await;
+        self.note(request, &account, result.unwrap_or(Err(Failure::Late)))
+    }
+
+    /// Writes the log line of a request that has ended.
+    fn note(
+        &self,
+        request: &HttpRequest,
+        account: &Account,
+        result: Result<HttpResponse, Failure>,
+    ) -> Result<HttpResponse, Failure> {
+        if let Some(journal) = self.journal.as_ref().filter(|_| !request.is_logged_elsewhere) {
+            journal.write(request, account, &result);
+        }
+        result
     }
 
     /// Performs a request; each wait for the server has a time limit, the whole request has none. As in HAProxy, any request
@@ -196,17 +230,24 @@ impl HttpClient {
     /// # Errors
     /// The reason why there is no response.
     pub(crate) async fn persist(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
-        for _ in 0..self.settings.retries {
-            match self.exchange(request, bounds).await {
-                Err(Failure::Ended | Failure::Late) => {}
-                result => return result,
+        let mut account = Account::new();
+        let mut left = self.settings.retries;
+        loop {
+            match self.exchange(request, bounds, &mut account).await {
+                Err(Failure::Ended | Failure::Late) if left > 0 => left -= 1,
+                result => return self.note(request, &account, result),
             }
+            account.again();
         }
-        self.exchange(request, bounds).await
     }
 
-    async fn exchange(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
-        let mut stream = self.connect(request).await?;
+    async fn exchange(
+        &self,
+        request: &HttpRequest,
+        bounds: Bounds,
+        account: &mut Account,
+    ) -> Result<HttpResponse, Failure> {
+        let mut stream = self.connect(request, account).await?;
         let mut exchange: Box<dyn Exchange + '_> = match stream.alpn() == Some(b"h2") {
             true => Box::new(h2::Stream::new(request, bounds.body)?),
             false => Box::new(Reader::new(request, bounds.body)),
@@ -235,6 +276,7 @@ impl HttpClient {
                 Ok(0) => return exchange.end(),
                 Ok(_) => {
                     begun = true;
+                    account.answered.get_or_insert_with(Instant::now);
                     if exchange.read()? {
                         return exchange.end();
                     }
@@ -258,12 +300,17 @@ impl HttpClient {
             });
             match bounds.wait {
                 None => ready.await,
-                Some(limit) => timeout(limit, ready).await.map_err(|_| Failure::Late)?,
+                Some(limit) if timeout(limit, ready).await.is_err() => {
+                    // As in HAProxy, a response that has begun is given as far as it has come.
+                    let response = exchange.end().map_err(|_| Failure::Late)?;
+                    return Ok(HttpResponse { is_late: true, is_complete: false, ..response });
+                }
+                Some(_) => {}
             }
         }
     }
 
-    async fn connect(&self, request: &HttpRequest) -> Result<Socket, Failure> {
+    async fn connect(&self, request: &HttpRequest, account: &mut Account) -> Result<Socket, Failure> {
         let targets = match &request.target {
             Target::Name(name, port) => {
                 let found = self.lookup(name, *port).await.unwrap_or_default();
@@ -274,19 +321,27 @@ impl HttpClient {
         if targets.is_empty() {
             return Err(Failure::Unresolved);
         }
+        account.resolved.get_or_insert_with(Instant::now);
         let limit = self.settings.connect_timeout;
         for attempt in 0..=self.settings.retries {
             if attempt > 0 {
+                account.retries += 1;
                 tokio::time::sleep(TURN_AROUND).await;
             }
             for target in &targets {
-                let Ok(mut stream) = within(limit, target.clone().connect()).await else { continue };
+                let connecting = within(limit, target.clone().connect()).await;
+                account.connected_late = connecting.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+                let Ok(mut stream) = connecting else { continue };
                 if let Some(name) = &request.secure {
                     let connector = self.https.as_ref().ok_or(Failure::Unreachable)?;
                     let securing = secure_connection(&mut stream, connector, Some(name), None, &self.totals);
                     let securing = async { securing.await.map(drop).map_err(|_| ErrorKind::ConnectionAborted.into()) };
-                    within(limit, securing).await.map_err(|_| Failure::Unreachable)?;
+                    within(limit, securing).await.map_err(|error| {
+                        account.connected_late = error.kind() == ErrorKind::TimedOut;
+                        Failure::Unreachable
+                    })?;
                 }
+                account.connected = Some(Instant::now());
                 return Ok(stream);
             }
         }
@@ -456,7 +511,26 @@ impl HttpRequest {
         }
         let name_of_host = name_of_host.split(|byte| *byte == b':').next().unwrap_or_default();
         let secure = is_secure.then(|| String::from_utf8_lossy(name_of_host).into_owned());
-        Ok(HttpRequest { target, secure, method: Method::of(method), bytes, body })
+        Ok(HttpRequest {
+            target,
+            secure,
+            method: Method::of(method),
+            url: url.into(),
+            is_logged_elsewhere: false,
+            bytes,
+            body,
+        })
+    }
+
+    /// Returns the method as it is sent.
+    fn method_text(&self) -> &[u8] {
+        self.bytes.split(|byte| *byte == b' ').next().unwrap_or_default()
+    }
+
+    /// Leaves the log line to the caller.
+    pub(crate) fn logged_elsewhere(mut self) -> HttpRequest {
+        self.is_logged_elsewhere = true;
+        self
     }
 
     /// Sets the target to the whole URL, for a request that is sent to a proxy.
@@ -653,7 +727,7 @@ mod tests {
     fn client() -> Arc<HttpClient> {
         let mut tls = GlobalTls::default();
         tls.client_verify = Verify::None;
-        HttpClient::new(&tls, &HttpClientSettings::default(), &[], &Arc::default(), None).expect("a client")
+        HttpClient::new(&tls, &HttpClientSettings::default(), &[], &Arc::default(), None, None).expect("a client")
     }
 
     /// Performs a request to a server that sends `response` and closes the connection.

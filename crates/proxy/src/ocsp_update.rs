@@ -164,5 +164,6 @@ fn to_http(request: &ocsp::Request, proxy: Option<&str>) -> Option<HttpRequest> 
         None => (&b"GET"[..], Body::Empty, &[][..]),
     };
     let made = HttpRequest::new(method, url, proxy.map(str::as_bytes), fields.iter().copied(), body).ok()?;
+    let made = made.logged_elsewhere();
     Some(if proxy.is_some() { made.through_proxy(url) } else { made })
 }

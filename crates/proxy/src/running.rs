@@ -30,7 +30,7 @@ use crate::counters::Figures;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
-use crate::http_client::HttpClient;
+use crate::http_client::{HttpClient, Journal};
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::log::{LogBackend, Logger, ProxyLog, Severity};
@@ -242,6 +242,11 @@ pub fn build_after(
         &config.global.http_client,
         &resolvers,
         &parts.process.tls,
+        Some(Journal {
+            logger: parts.logger.clone(),
+            targets: config.global.log.clone(),
+            process: parts.process.clone(),
+        }),
         before.map(|before| &before.client),
     );
     let client = client.map_err(|message| {

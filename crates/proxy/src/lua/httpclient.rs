@@ -3,7 +3,8 @@
 //! A request is one exchange on its own connection, made while the script waits, so it blocks no other task and is
 //! dropped with its script. It is sent as by HAProxy's client: the script's fields in lower case, `host`, `accept` and
 //! `user-agent` unless given, and a body in chunks. Failures have HAProxy's statuses and pages: 503 if the server
-//! cannot be reached, 502 for an invalid response, 504 after a timeout. Redirects are returned like any other response.
+//! cannot be reached, 502 for an invalid response, 504 after a timeout; a response that has begun is given as far as it has
+//! come. Each request has a line in the log of `global`. Redirects are returned like any other response.
 //!
 //! Differences: connections are not kept, and the response that is missing after the last attempt is 502, where HAProxy's
 //! has the status 0. A name or value that would split the request is an error.
@@ -17,12 +18,11 @@ use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, to_bytes};
-use sluicegate_wire::http::{Version, status};
 
 use super::host::{host, set_functions, wait_for};
 use super::http::push_header_table;
 use super::operation::{Operation, Outcome};
-use crate::http_client::{Body, Bounds, Failure, HttpClient, HttpRequest, HttpResponse, Malformed};
+use crate::http_client::{Body, Bounds, HttpClient, HttpRequest, HttpResponse, Malformed};
 
 /// The maximum size in bytes of an answer's body.
 const BODY_MAX: usize = 64 << 20;
@@ -37,24 +37,6 @@ pub(super) struct Request {
 /// The response, or the page that replaces it.
 pub(super) type Answer = HttpResponse;
 
-/// Returns the page that replaces a missing response.
-fn failed(failure: Failure) -> Answer {
-    let mut answer = Answer::default();
-    let status = match failure {
-        Failure::Unresolved => {
-            // HAProxy has no page for it either.
-            answer.head.set_response(Version::Http11, 503, status::reason(503).as_bytes());
-            answer.head.add_lower(b"content-length", b"0");
-            return answer;
-        }
-        Failure::Unreachable => 503,
-        Failure::NoAnswer | Failure::Ended => 502,
-        Failure::Late => 504,
-    };
-    answer.body.extend_from_slice(status::error_page(status).fill(&mut answer.head));
-    answer
-}
-
 impl Request {
     /// Performs the request; every failure is also returned as an answer.
     pub(super) async fn perform(self) -> Answer {
@@ -62,7 +44,7 @@ impl Request {
         match self.client.persist(&self.request, bounds).await {
             Ok(answer) => answer,
             Err(failure) => {
-                let mut answer = failed(failure);
+                let mut answer = failure.page();
                 if self.request.is_head() {
                     answer.body.clear();
                 }

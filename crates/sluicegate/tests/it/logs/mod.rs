@@ -4,6 +4,7 @@ mod backends;
 mod forward;
 mod mails;
 mod profiles;
+mod requests;
 mod rings;
 mod steps;
 mod traces;
