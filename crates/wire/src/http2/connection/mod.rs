@@ -7,7 +7,7 @@
 //! - Heads are decoded into a message that the caller lends; when an event says that it has one, the caller takes it.
 //! - Data is not copied: an event has a range of the input. The caller keeps it for the stream, which has announced
 //!   room for it in its window; [`Connection::consume`] gives the peer credit for new data. The window of the
-//!   connection is the largest possible from the beginning, so only the streams' windows bound the memory (as in
+//!   connection is the largest possible from the first data on, so only the streams' windows bound the memory (as in
 //!   HAProxy).
 //! - What is sent is limited by the peer's windows and by the output's size: [`Connection::send_data`] accepts a part.
 //! - A stream's record is kept until the caller releases it by [`Connection::release`].
@@ -441,14 +441,6 @@ impl Connection {
             write(setting::MAX_FRAME_SIZE, settings.max_frame_size);
         }
         frame::patch_len(&mut self.output, at);
-    }
-
-    /// Opens the connection's window as far as possible: after the acknowledgement of the peer's first settings, as in
-    /// HAProxy.
-    fn open_window(&mut self) {
-        let increment = frame::MAX_31 - frame::DEFAULT_WINDOW;
-        frame::write_window_update(&mut self.output, 0, increment);
-        self.receive_window += i64::from(increment);
     }
 
     /// Begins a turn of the event loop, which has its own budget.

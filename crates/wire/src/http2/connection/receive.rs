@@ -195,8 +195,10 @@ impl Connection {
             return self.error(ErrorCode::FLOW_CONTROL_ERROR, "data beyond the window of the connection");
         }
         self.receive_window -= len;
-        // Whatever becomes of the data, the connection's window has to be opened again.
-        if self.receive_window < i64::from(frame::MAX_31 / 2) {
+        // Whatever becomes of the data, the connection's window has to be opened again. As in HAProxy the first data
+        // opens it: before that a peer that ends its side at once would leave an update unread, and its kernel would
+        // reset the connection.
+        if len > 0 && self.receive_window < i64::from(frame::MAX_31 / 2) {
             let increment = i64::from(frame::MAX_31) - self.receive_window;
             self.answer(|out| frame::write_window_update(out, 0, increment as u32));
             self.receive_window += increment;
@@ -626,9 +628,6 @@ impl Connection {
             }
         }
         self.answer(|out| frame::write_header(out, 0, Kind::Settings, flag::ACK, 0));
-        if first {
-            self.open_window();
-        }
         Ok(Some(Event::Settings))
     }
 

@@ -51,7 +51,7 @@ fn a_request_and_its_response() {
     assert_eq!(side.receive(&last_headers(1, "grpc-status: 0")), ["trailers 1\ngrpc-status: 0"]);
     assert!(side.connection.is_closed(key));
     side.connection.release(key);
-    assert_eq!(side.sent(), ["SETTINGS ack", "WINDOW_UPDATE 0 2147418112"]);
+    assert_eq!(side.sent(), ["SETTINGS ack", "WINDOW_UPDATE 0 2147418114"]);
     assert_eq!(side.connection.open().map(StreamKey::id), Some(3));
 }
 

@@ -104,16 +104,17 @@ impl Side {
         Side { connection, decoder, message, streams: Vec::new(), consumes: true }
     }
 
-    /// A server that has received the preface and its client's settings.
+    /// A server that has received the preface, its client's settings and data.
     fn server(settings_of_server: Settings) -> Side {
         let mut side = Side::of(Connection::server(settings_of_server));
         let input = [&PREFACE[..], &settings(&[]), &frame(Kind::Settings, flag::ACK, 0, b"")].concat();
         assert_eq!(side.receive(&input), ["settings"]);
         side.sent();
+        side.connection.receive_window = i64::from(frame::MAX_31);
         side
     }
 
-    /// A client that has received its server's settings.
+    /// A client that has received its server's settings and data.
     fn client(settings_of_client: Settings, of_server: &[(u16, u32)]) -> Side {
         let mut side = Side::of(Connection::client(settings_of_client));
         assert_eq!(&side.connection.output()[..PREFACE.len()], PREFACE);
@@ -121,6 +122,7 @@ impl Side {
         let input = [settings(of_server), frame(Kind::Settings, flag::ACK, 0, b"")].concat();
         assert_eq!(side.receive(&input), ["settings"]);
         side.sent();
+        side.connection.receive_window = i64::from(frame::MAX_31);
         side
     }
 

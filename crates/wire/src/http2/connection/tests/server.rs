@@ -34,7 +34,7 @@ fn a_request_and_its_response() {
     let input = [&PREFACE[..], &settings(&[(setting::INITIAL_WINDOW_SIZE, 100)]), &headers(1, POST)].concat();
     let events = side.receive(&input);
     assert_eq!(events, ["settings", "request 1 Chunked\nPOST https://a/ Http2\nhost: a"]);
-    assert_eq!(side.sent(), ["SETTINGS 8=1 4=16384 3=100", "SETTINGS ack", "WINDOW_UPDATE 0 2147418112"]);
+    assert_eq!(side.sent(), ["SETTINGS 8=1 4=16384 3=100", "SETTINGS ack"]);
     assert_eq!(side.receive(&[data(1, "some "), last_data(1, "body")].concat()), ["data 1 some body", "end 1"]);
     let mut head = status(200);
     head.add(b"Server", b"x");
@@ -48,6 +48,7 @@ fn a_request_and_its_response() {
     assert_eq!(
         side.sent(),
         [
+            "WINDOW_UPDATE 0 2147418117",
             "HEADERS 1\n:status: 103",
             "HEADERS 1\n:status: 200\nserver: x\ncontent-length: 120",
             &format!("DATA 1 {}", "x".repeat(100)),
@@ -694,6 +695,18 @@ fn what_was_consumed_before_the_acknowledgement_is_credited_after_it() {
     side.receive(&frame(Kind::Settings, flag::ACK, 0, b""));
     let rest = format!("WINDOW_UPDATE 1 {}", 65_535 - before);
     assert_eq!(side.sent().into_iter().filter(|text| !text.ends_with(" 0 2147418112")).collect::<Vec<_>>(), [rest]);
+}
+
+#[test]
+fn the_first_data_opens_the_window_of_the_connection() {
+    let mut side = Side::of(Connection::server(Settings::default()));
+    let input = [&PREFACE[..], &settings(&[]), &headers(1, POST), &data(1, "")].concat();
+    side.receive(&input);
+    assert_eq!(side.sent(), ["SETTINGS 8=1 4=16384 3=100", "SETTINGS ack"]);
+    side.receive(&data(1, "some "));
+    assert_eq!(side.sent(), [format!("WINDOW_UPDATE 0 {}", (1u32 << 31) - 1 - 65_535 + 5)]);
+    side.receive(&data(1, "more"));
+    assert_eq!(side.sent(), [""; 0]);
 }
 
 #[test]
