@@ -364,17 +364,15 @@ fn tunnels_of_http2() {
         let events = said(&gates[1], false);
 
         let mut client = http2::Client::connect(&gates[0].address());
-        let stream = client.open();
-        let id = stream.id();
-        client.raw(&http2::headers(id, 4, &[(":method", "CONNECT"), (":authority", "h:1")]));
+        let stream = client.begin("CONNECT h:1", false);
         assert_eq!(client.head(stream).status, 200);
         let mut length = 0;
         for text in TEXTS {
-            client.raw(&http2::frame(0, 0, id, text.as_bytes()));
+            client.data(stream, text.as_bytes(), false);
             length += text.len();
             client.until("an echo", |client| client.seen(stream).body.len() >= length);
         }
-        client.raw(&http2::frame(0, 1, id, b""));
+        client.data(stream, b"", true);
         client.until("the end", |client| client.seen(stream).is_over());
         let answer = client.seen(stream);
         assert_eq!((answer.text(), answer.complete), (expected, true), "{does:?}");

@@ -65,7 +65,9 @@ fn debug_texts_have_their_layers() {
     assert_eq!(field("front"), "a stream= id=1 received= rst=- mux=h2 streams=1 limit=100 glitches=0");
     let back = field("back");
     assert!(back.starts_with("a stream= id=0 received=") && back.ends_with(" src= dst= reused="), "{back}");
-    assert!(field("socket").starts_with("a fd= rtt_us= rttvar_us="), "{}", field("socket"));
+    // A round trip may take less than 10 µs.
+    let socket = field("socket");
+    assert!(socket.starts_with("a fd= rtt_us=") && socket.contains(" rttvar_us="), "{socket}");
     assert_eq!(field("tls"), "a");
     assert!(field("all").contains(" glitches=0 src= dst= fd="), "{}", field("all"));
     // The line is written when the connection to the server is no longer the stream's.

@@ -28,7 +28,6 @@ use sluicegate_testkit::{Client as Plain, Listening, Sluicegate, lasting_listene
 
 use self::client::Answer;
 pub(crate) use self::client::Client;
-pub(crate) use self::requests::{frame, headers};
 pub(crate) use self::tools::run;
 use crate::start;
 

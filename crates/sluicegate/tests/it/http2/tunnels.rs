@@ -146,12 +146,11 @@ fn a_server_that_refuses_a_tunnel_gets_nothing_of_it() {
     });
     let rules = " http-request deny if { path_beg /admin }\n http-request return status 200 if { path /seen }";
     for lines in ["", " option http-buffer-request", " http-response wait-for-body time 60s"] {
-        for asks in [connect(1, "/a"), headers(1, 4, &[(":method", "CONNECT"), (":authority", "h:80")])] {
+        for extended in [true, false] {
             let (_server, gate) = before(&origin, &format!("{rules}\n{lines}"), "");
             let mut client = Client::connect(&gate.address());
-            let stream = client.open();
-            client.raw(&asks);
-            client.raw(&super::requests::frame(0, 0, stream.id(), b"GET /admin HTTP/1.1\r\nhost: h\r\n\r\n"));
+            let stream = if extended { begin(&mut client, "/a") } else { client.begin("CONNECT h:80", false) };
+            client.data(stream, b"GET /admin HTTP/1.1\r\nhost: h\r\n\r\n", false);
             // An answer to a later request: what came before it was read.
             assert_eq!(client.get("/seen").status, 200);
             answers.0.send(()).expect("the server waits");
@@ -186,11 +185,10 @@ fn connect_makes_a_tunnel() {
     });
     let (_server, gate) = before(&origin, "", " timeout tunnel 60s");
     let mut client = Client::connect(&gate.address());
-    let stream = client.open();
-    client.raw(&headers(stream.id(), 4, &[(":method", "CONNECT"), (":authority", "far.example:443")]));
+    let stream = client.begin("CONNECT far.example:443", false);
     assert_eq!(client.head(stream).status, 200);
-    client.raw(&super::requests::frame(0, 0, stream.id(), b"some bytes "));
-    client.raw(&super::requests::frame(0, 1, stream.id(), b"and more"));
+    client.data(stream, b"some bytes ", false);
+    client.data(stream, b"and more", true);
     client.until("an echo", |client| client.seen(stream).is_over());
     let answer = client.seen(stream);
     assert_eq!((answer.text().as_str(), answer.complete), ("some bytes and more", true));
