@@ -15,7 +15,7 @@ use crate::proxied::skip_header;
 use crate::server::{connect as connect_server, secure_connection, send_first, source_of};
 
 /// The shortest time between two collections of changes: those that happen within it are sent together.
-const COLLECT_EACH: Duration = Duration::from_millis(10);
+const COLLECT_EACH: Duration = Duration::from_millis(2);
 /// The pause after an accept that failed for lack of descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// The number of connections from peers for each peer, as in HAProxy.

@@ -1,5 +1,7 @@
 //! Entries of all kinds between this program and haproxies, and between two of this program.
 
+use std::time::{Duration, Instant};
+
 use sluicegate_testkit::{Listening, wait_for};
 
 use super::{Cluster, Haproxy26, Haproxy28, Kind, Ours, has};
@@ -181,6 +183,30 @@ fn all_kinds_of_entries_pass_between_this_program_and_haproxy_2_6() {
 #[test]
 fn all_kinds_of_entries_pass_between_two_of_this_program() {
     pass_in_both_directions(Ours, Ours);
+}
+
+/// Clients may go on to another node at once: ten changes, each made when the one before has come, pass in much less than
+/// ten times 10 ms, at least on a machine that is not busy all the time.
+#[test]
+fn a_change_passes_within_some_milliseconds() {
+    let sections = "peers mates\n@MATES@ table t type string len 8 size 100 store gpc0\nfrontend f\n bind @GATE@\n";
+    let cluster = Cluster::new(&["a", "b"], sections);
+    let (a, b) = (cluster.start(Ours, "a"), cluster.start(Ours, "b"));
+    a.wait_for_peer("b");
+    b.wait_for_peer("a");
+    let mut value = 0;
+    wait_for("ten quick changes", || {
+        let begin = Instant::now();
+        for _ in 0..10 {
+            value += 1;
+            a.set("mates/t", "x", &format!("data.gpc0 {value}"));
+            let expected = format!("gpc0={value}");
+            while !b.entry("mates/t", "x").is_some_and(|entry| has(&entry, &expected)) {
+                assert!(begin.elapsed() < Duration::from_secs(20), "no {expected}");
+            }
+        }
+        (begin.elapsed() < Duration::from_millis(70)).then_some(())
+    });
 }
 
 /// Two tables that differ in ways that peers may.
