@@ -274,7 +274,7 @@ fn http(mut parser: lexopt::Parser, mut capacity: Option<CapacityOptions>) -> Re
             Long("help") | Short('h') => {
                 return Ok(Command::Help(if capacity.is_some() { capacity::HELP } else { HTTP }));
             }
-            Long(name @ ("steps" | "stats" | "pid" | "margin")) if capacity.is_some() => {
+            Long(name @ ("steps" | "stats" | "stats-user" | "pid" | "margin")) if capacity.is_some() => {
                 let name = format!("--{name}");
                 if let Some(capacity) = &mut capacity {
                     capacity.option(&name, &mut parser)?;
@@ -332,6 +332,11 @@ fn http(mut parser: lexopt::Parser, mut capacity: Option<CapacityOptions>) -> Re
         ));
     }
     common.streams(options.http2, streams)?;
+    let tls = common.tls.clone();
+    if capacity.as_ref().is_some_and(CapacityOptions::reads_tls) {
+        // They are of use without an https:// URL, too.
+        common.tls.needs_tls = None;
+    }
     options.keep_alive = common.keep_alive;
     options.data_size = common.data_size;
     let plan = |urls: &[Url], connect: Option<Server>| {
@@ -345,7 +350,7 @@ fn http(mut parser: lexopt::Parser, mut capacity: Option<CapacityOptions>) -> Re
     };
     if let Some(capacity) = capacity {
         common.choose_nothing(vs.is_some())?;
-        return capacity.command(plan(&urls, connect)?);
+        return capacity.command(plan(&urls, connect)?, tls);
     }
     let one = plan(&urls, connect)?;
     common.run(one, vs.map(|target| plan(&other_urls(&urls, &target, common.tls.is_wanted())?, None)).transpose()?)

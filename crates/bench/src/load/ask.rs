@@ -10,7 +10,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::redis::Login;
 use super::target::{Family, Server};
-use super::tls::Connector;
+use super::tls::{Connector, ThreadConnector};
 
 /// The maximum size of all answers.
 const MAX_ANSWER: usize = 4 << 20;
@@ -42,7 +42,8 @@ impl<T: Read + Write> Stream for T {}
 
 /// Sends the commands over one connection, after the login, and returns their replies.
 pub(super) fn ask(asked: &Asked<'_>, commands: &[&[&str]]) -> Result<Vec<Item>, Failure> {
-    let mut stream = connect(asked)?;
+    let tls = asked.tls.map(|tls| tls.of_thread(1));
+    let mut stream = connect(asked.server, asked.family, tls.as_ref()).map_err(Failure::Connect)?;
     let mut out = Vec::new();
     let mut count = commands.len();
     let login = asked.login;
@@ -84,29 +85,32 @@ pub(super) fn ask(asked: &Asked<'_>, commands: &[&[&str]]) -> Result<Vec<Item>, 
     }
 }
 
-/// Connects to the server, without a login.
-pub(super) fn connect(asked: &Asked<'_>) -> Result<Box<dyn Stream>, Failure> {
-    let text = |error: std::io::Error| Failure::Connect(error.to_string());
-    if let Server::Unix(path) = asked.server {
+/// Connects to the server, without a login. TLS begins with the first bytes that are written.
+pub(super) fn connect(
+    server: &Server,
+    family: Family,
+    tls: Option<&ThreadConnector>,
+) -> Result<Box<dyn Stream>, String> {
+    let text = |error: std::io::Error| error.to_string();
+    if let Server::Unix(path) = server {
         let stream = UnixStream::connect(path).map_err(text)?;
         stream.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
         return Ok(Box::new(stream));
     }
     let mut last = String::from("no address");
-    for address in asked.server.resolve(asked.family).map_err(Failure::Connect)? {
+    for address in server.resolve(family)? {
         let Some(address) = address.as_socket() else { continue };
         match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(stream) => {
                 stream.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
-                let Some(tls) = asked.tls else { return Ok(Box::new(stream)) };
-                let connection = tls.of_thread(1).connection(0);
-                let connection = connection.map_err(|error| Failure::Connect(error.to_string()))?;
+                let Some(tls) = tls else { return Ok(Box::new(stream)) };
+                let connection = tls.connection(0).map_err(|error| error.to_string())?;
                 return Ok(Box::new(StreamOwned::new(connection, stream)));
             }
             Err(error) => last = error.to_string(),
         }
     }
-    Err(Failure::Connect(last))
+    Err(last)
 }
 
 fn command(words: &[&str], out: &mut Vec<u8>) {

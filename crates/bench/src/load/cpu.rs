@@ -1,5 +1,7 @@
 //! CPU time of this program, of its threads, and of another process.
 
+use std::collections::BTreeMap;
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// Ticks of `/proc/PID/stat` per second: the same on all current Linux architectures.
@@ -16,6 +18,19 @@ pub(super) fn thread_ns() -> u64 {
 pub(super) fn process_s(pid: u32) -> Option<(f64, f64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse(&stat)
+}
+
+/// Returns the time in which each thread of a process ran, and that in which it waited for a processor, in ns by its number.
+/// Without accounting in the kernel there is none.
+pub(super) fn threads_ns(pid: u32) -> BTreeMap<u32, (u64, u64)> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
+    let times = |thread: std::fs::DirEntry| {
+        let number = thread.file_name().to_str()?.parse().ok()?;
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        let mut fields = text.split_ascii_whitespace().map_while(|field| field.parse().ok());
+        Some((number, (fields.next()?, fields.next()?)))
+    };
+    threads.flatten().filter_map(times).collect()
 }
 
 /// Returns the time in which this machine had nothing to do, and all time, of all its processors in ticks.
@@ -46,6 +61,9 @@ mod tests {
         assert!(process_s(std::process::id()).is_some());
         assert_eq!(process_s(u32::MAX), None);
         assert!(machine_ticks().is_some_and(|(idle, all)| idle <= all && all > 0));
+        let threads = threads_ns(std::process::id());
+        assert!(threads.values().any(|(ran, _)| *ran > 0), "{threads:?}");
+        assert!(threads_ns(u32::MAX).is_empty());
         let before = thread_ns();
         while thread_ns() == before {}
     }

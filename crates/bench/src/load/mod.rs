@@ -14,6 +14,7 @@
 //! | `capacity` | the search for the highest rate and the limit that was reached |
 //! | `compare` | comparisons with confidence intervals |
 //! | `ask`, `cluster` | commands asked of a server before a run; the nodes of a cluster |
+//! | `base64` | the alphabet of logins and of compressed histograms |
 //! | `distribution` | latencies in steps |
 //! | `face`, `gobench`, `memtier`, `redis_benchmark` | command lines and reports of other load generators, over the same engine |
 //!
@@ -22,6 +23,7 @@
 
 mod arguments;
 mod ask;
+mod base64;
 mod capacity;
 mod clients;
 mod cluster;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use socket2::SockAddr;
 
+use super::tls::TlsPlan;
+
 /// The address families of a name that are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Family {
@@ -153,27 +155,79 @@ impl Url {
 }
 
 /// Where a proxy's own figures are read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StatsSource {
     /// A stats socket.
     Socket(Server),
     /// A statistics page.
-    Page(Url),
+    Page(Box<StatsPage>),
+}
+
+/// A statistics page.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StatsPage {
+    pub(crate) url: Url,
+    pub(crate) login: Option<StatsLogin>,
+    /// That of an `https://` page.
+    pub(crate) tls: Option<TlsPlan>,
+}
+
+/// The login of a statistics page (`stats auth`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StatsLogin {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl std::fmt::Display for StatsPage {
+    /// Without the login.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.url.is_tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.url.authority, self.url.target)
+    }
 }
 
 impl StatsSource {
-    /// Reads `unix:/path`, `/path`, `HOST:PORT` or `http://…`.
+    /// Reads `unix:/path`, `/path`, `HOST:PORT` or `http[s]://[USER:PASSWORD@]HOST[:PORT]/…`.
     pub(crate) fn parse(text: &str) -> Result<StatsSource, String> {
-        if text.contains("://") {
-            let url = Url::parse(text, false)?;
-            return match url.is_tls {
-                true => Err(format!("'{text}': a statistics page is read without TLS")),
-                false => Ok(StatsSource::Page(url)),
+        if let Some((scheme, rest)) = text.split_once("://") {
+            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            let (login, rest) = match rest[..end].rsplit_once('@') {
+                Some((login, _)) => (Some(StatsLogin::of_url(login)?), &rest[login.len() + 1..]),
+                None => (None, rest),
             };
+            let url = Url::parse(&format!("{scheme}://{rest}"), false)?;
+            return Ok(StatsSource::Page(Box::new(StatsPage { url, login, tls: None })));
         }
         let text = if text.starts_with('/') { format!("unix:{text}") } else { text.to_owned() };
         Server::parse(&text, None).map(StatsSource::Socket)
     }
+}
+
+impl StatsLogin {
+    /// Reads `USER:PASSWORD`.
+    pub(crate) fn parse(text: &str) -> Option<StatsLogin> {
+        let (user, password) = text.split_once(':')?;
+        Some(StatsLogin { user: user.to_owned(), password: password.to_owned() })
+    }
+
+    /// Reads the part of a URL before the host, where characters may be percent-encoded.
+    fn of_url(text: &str) -> Result<StatsLogin, String> {
+        let (user, password) = text.split_once(':').unwrap_or((text, ""));
+        let part = |text| percent_decoded(text).ok_or("the login in the URL is not percent-encoded as it has to be");
+        Ok(StatsLogin { user: part(user)?, password: part(password)? })
+    }
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut out = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        out.push(u8::from_str_radix(digits, 16).ok()?);
+        out.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(out).ok()
 }
 
 #[cfg(test)]
@@ -242,7 +296,32 @@ mod tests {
     fn sources_of_statistics() {
         assert_eq!(StatsSource::parse("/run/x"), Ok(StatsSource::Socket(Server::Unix("/run/x".into()))));
         assert_eq!(StatsSource::parse("h:99"), Ok(StatsSource::Socket(Server::Tcp("h".into(), 99))));
-        assert!(matches!(StatsSource::parse("http://h:1/stats"), Ok(StatsSource::Page(_))));
-        assert!(StatsSource::parse("h").is_err() && StatsSource::parse("https://h/").is_err());
+        assert!(StatsSource::parse("h").is_err());
+        let page = |text: &str| match StatsSource::parse(text) {
+            Ok(StatsSource::Page(page)) => {
+                let login =
+                    page.login.as_ref().map_or(String::new(), |login| format!("{}:{}", login.user, login.password));
+                Ok((page.to_string(), login))
+            }
+            Ok(other) => panic!("{text}: {other:?}"),
+            Err(error) => Err(error),
+        };
+        for (text, shown, login) in [
+            ("http://h:1/stats", "http://h:1/stats", ""),
+            ("https://h/?stats", "https://h/?stats", ""),
+            ("https://u:p@h/x", "https://h/x", "u:p"),
+            ("http://u:a:b@h", "http://h/", "u:a:b"),
+            ("http://u@h/", "http://h/", "u:"),
+            ("http://%75:p%40%2fx%c3%a4@h/", "http://h/", "u:p@/xä"),
+            ("http://h/a@b", "http://h/a@b", ""),
+        ] {
+            assert_eq!(page(text), Ok((shown.to_owned(), login.to_owned())), "{text}");
+        }
+        for text in ["http://u:%4@h/", "http://u:%zz@h/", "http://u:%+1@h/", "http://u:%ff@h/", "http://u:%ä@h/"] {
+            assert!(page(text).unwrap_err().contains("percent-encoded"), "{text}");
+        }
+        assert!(page("ftp://u:p@h/").is_err());
+        assert_eq!(StatsLogin::parse("u:a:b"), Some(StatsLogin { user: "u".to_owned(), password: "a:b".to_owned() }));
+        assert_eq!(StatsLogin::parse("u"), None);
     }
 }

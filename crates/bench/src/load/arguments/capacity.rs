@@ -1,9 +1,9 @@
 //! The options of `bench capacity`.
 
-use super::tls::tls_help;
-use super::{Command, MAX_CONNECTIONS, number, percent, value};
+use super::tls::{TlsOptions, tls_help};
+use super::{Command, MAX_CONNECTIONS, https, number, percent, value};
 use crate::load::plan::{CapacityPlan, Plan};
-use crate::load::target::StatsSource;
+use crate::load::target::{StatsLogin, StatsSource};
 
 /// The default of the most connections, and that of the duration of a step.
 pub(super) const CONNECTIONS: u64 = 200;
@@ -26,7 +26,9 @@ one. The proxy's own figures show which limit was reached.
   -d, --duration TIME     duration of each step (3s)
   -w, --warmup TIME       before each step (0)
   -t, --threads N         threads of the generator (1)
-      --stats SOURCE      the proxy's stats socket (/path or HOST:PORT) or statistics page (http://…), of HAProxy or Sluicegate
+      --stats SOURCE      the proxy's stats socket (/path or HOST:PORT) or statistics page (http[s]://[USER:PASSWORD@]HOST…), of
+                          HAProxy or Sluicegate; the options of TLS hold for an https:// page, too
+      --stats-user USER:PASSWORD   the login of the page (`stats auth`), in place of that in its URL
       --pid PID           also read the CPU time of this process; may be repeated. The proxy's own is known from its socket
       --margin PERCENT    how much more than needed the recommended limits have (20%)
       --json[=FILE], --html FILE, --svg FILE
@@ -42,6 +44,7 @@ Exit code: 0 if a step succeeded, 1 if none did or the arguments are invalid, 13
 pub(super) struct CapacityOptions {
     steps: Option<Vec<u64>>,
     source: Option<StatsSource>,
+    login: Option<StatsLogin>,
     pids: Vec<u32>,
     margin: Option<f64>,
 }
@@ -60,14 +63,37 @@ impl CapacityOptions {
                 self.steps = Some(steps);
             }
             "--stats" => self.source = Some(StatsSource::parse(&text)?),
+            "--stats-user" => {
+                let login = StatsLogin::parse(&text);
+                self.login = Some(login.ok_or_else(|| format!("{name} wants USER:PASSWORD, with a ':' between them"))?);
+            }
             "--pid" => self.pids.push(number(name, &text, 1, u64::from(u32::MAX))? as u32),
             _ => self.margin = Some(percent(name, &text)? / 100.0),
         }
         Ok(())
     }
 
-    /// Returns the search with these steps.
-    pub(super) fn command(self, mut plan: Plan) -> Result<Command, String> {
+    /// Returns whether the statistics page is an `https://` one.
+    pub(super) fn reads_tls(&self) -> bool {
+        matches!(&self.source, Some(StatsSource::Page(page)) if page.url.is_tls)
+    }
+
+    /// Returns the search with these steps. The statistics page has the TLS options of the load.
+    pub(super) fn command(mut self, mut plan: Plan, tls: TlsOptions) -> Result<Command, String> {
+        match (&mut self.source, self.login) {
+            (Some(StatsSource::Page(page)), login) => {
+                page.login = login.or(page.login.take());
+                if page.url.is_tls {
+                    page.tls = https(std::slice::from_ref(&page.url), tls, &["http/1.1"])?;
+                }
+                if let Some(tls) = &mut page.tls {
+                    // It is read often, and a full handshake would be load.
+                    tls.resume = true;
+                }
+            }
+            (_, Some(_)) => return Err("--stats-user is the login of a statistics page: --stats http…".to_owned()),
+            (_, None) => {}
+        }
         let most = plan.load.connections as u64;
         let steps = self.steps.unwrap_or_else(|| {
             let powers = (0..7).map(|power| 10u64.pow(power));

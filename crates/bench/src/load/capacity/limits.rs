@@ -1,6 +1,6 @@
 //! Which limit was reached: what a step of the load has shown, compared with the limits that the proxy tells.
 
-use super::probe::{Kind, Row};
+use super::probe::{Kind, Process, Row};
 use super::{ERRORS, Step};
 
 /// The share of its limit from which on a processor is the limit.
@@ -62,14 +62,33 @@ pub(super) fn reached(steps: &[Step], cores: usize) -> Vec<Limit> {
             format!("timeout queue: {} responses 503 after waiting for a server", last.unavailable),
         ));
     }
-    for (pid, used) in &last.observed.processes {
+    let is_unconnected = |row: &&Row| row.unconnected as f64 > ERRORS * (last.answered + last.failed) as f64;
+    for row in rows.clone().filter(|row| row.kind == Kind::Server).filter(is_unconnected) {
+        let (proxy, name, count) = (&row.proxy, &row.name, row.unconnected);
+        found.push(limit(
+            "server_connections",
+            format!(
+                "connections to server {proxy}/{name}: {count} failed; it refuses them, or the proxy has no ports or \
+                 descriptors left"
+            ),
+        ));
+    }
+    for Process { pid, cores: used, waited, busiest } in &last.observed.processes {
         let threads = match &last.observed.proxy {
             Some(proxy) if proxy.pid == Some(*pid) => proxy.threads as usize,
             _ => cores,
         };
         let most = threads.clamp(1, cores) as f64;
+        let text = format!("CPU of process {pid}: {used:.2} of {most} cores");
         if *used >= BUSY * most {
-            found.push(limit("process_cpu", format!("CPU of process {pid}: {used:.2} of {most} cores")));
+            found.push(limit("process_cpu", text));
+        } else if *busiest >= BUSY {
+            // It may be the only one that works, or others may take its processor.
+            let share = busiest.min(1.0) * 100.0;
+            let more = format!(
+                "and {waited:.2} more that it waited for; one of its threads had work {share:.0} % of the time"
+            );
+            found.push(limit("process_cpu", format!("{text}, {more}")));
         }
     }
     if last.busiest >= BUSY {
@@ -121,6 +140,7 @@ mod tests {
             sessions,
             limit,
             queued,
+            unconnected: 0,
             queue_ms: None,
             response_ms: Some(sessions),
         }
@@ -146,13 +166,22 @@ mod tests {
         // Full, but nobody waits: one connection for each session is enough.
         assert_eq!(names(&full(vec![row(Kind::Server, 1, Some(1), 0)], (1, 100))), Vec::<&str>::new());
         let mut last = calm.clone();
-        last.observed.processes = vec![(7, 1.9), (8, 1.9)];
+        let process = |pid, cores, busiest| Process { pid, cores, waited: 0.3, busiest };
+        last.observed.processes = vec![process(7, 1.9, 0.0), process(8, 1.9, 0.8)];
         assert_eq!(names(&[calm.clone(), last.clone()]), ["process_cpu"], "7 has two threads, 8 may use four cores");
+        last.observed.processes = vec![process(7, 1.7, 0.8), process(8, 0.6, 0.95)];
+        let limits = reached(&[calm.clone(), last.clone()], 4);
+        let text = "CPU of process 8: 0.60 of 4 cores, and 0.30 more that it waited for; one of its threads had work 95 % of \
+                    the time";
+        assert_eq!(limits, [limit("process_cpu", text.to_owned())], "one thread of it is busy");
         (last.busiest, last.resources, last.refused) = (0.95, Some("no port".to_owned()), Some("refused".to_owned()));
         assert_eq!(names(&[calm.clone(), last]), ["resources", "connections_refused", "process_cpu", "generator_cpu"]);
         let mut last = step(vec![row(Kind::Server, 9, Some(9), 4)], (25, 100));
         last.unavailable = 5;
         assert!(names(&[calm.clone(), last]).contains(&"queue"));
+        let mut unconnected = row(Kind::Server, 1, Some(9), 0);
+        unconnected.unconnected = 3;
+        assert_eq!(names(&full(vec![unconnected], (1, 100))), ["server_connections"]);
         let mut last = calm.clone();
         (last.answered, last.failed) = (0, 9);
         assert_eq!(names(&[calm.clone(), last]), ["errors"]);

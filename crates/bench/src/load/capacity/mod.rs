@@ -10,6 +10,7 @@
 //! Recommended limits follow from Little's law: as many requests are at a server at once as come in the time of a response.
 
 mod limits;
+mod page;
 mod probe;
 mod report;
 
@@ -21,9 +22,8 @@ use super::output;
 use super::picture;
 use super::plan::{CapacityPlan, Destination, Plan};
 use super::run;
-use super::target::{Server, StatsSource};
 use limits::Limit;
-use probe::{Kind, Observed};
+use probe::{Kind, Observed, Source};
 
 /// The share of requests without success from which on a step fails.
 const ERRORS: f64 = 0.01;
@@ -115,18 +115,28 @@ struct Found {
     warnings: Vec<String>,
 }
 
+/// What all steps have in common.
+struct Search<'a> {
+    capacity: &'a CapacityPlan,
+    source: Option<Source<'a>>,
+    /// Whether each step is a line of standard output.
+    is_table: bool,
+}
+
 /// Runs all steps and reports. Returns the exit code.
 pub(super) fn run(capacity: &CapacityPlan, console: &mut Console<'_>) -> u8 {
     let mut found = Found { target: super::text::subject(&capacity.plan), margin: capacity.margin, ..Found::default() };
     let is_table = capacity.json != Destination::Output;
     let header = |console: &mut Console<'_>, text: &str| if is_table { print(console, text) } else { Ok(()) };
     let done = (|| {
+        let source = capacity.source.as_ref().map(Source::open).transpose()?;
+        let search = Search { capacity, source, is_table };
         header(console, &report::header(&found))?;
-        let mut is_over = climb(capacity, &mut found, console, is_table)?;
+        let mut is_over = climb(&search, &mut found, console)?;
         settle(&mut found);
         if !is_over && found.knee.is_some() {
             header(console, report::RATES_HEADER)?;
-            is_over = rates(capacity, &mut found, console, is_table)?;
+            is_over = rates(&search, &mut found, console)?;
         }
         let text = report::conclusions(&found);
         header(console, &text)?;
@@ -147,19 +157,14 @@ pub(super) fn run(capacity: &CapacityPlan, console: &mut Console<'_>) -> u8 {
 }
 
 /// Makes the steps of connections. Returns whether they were interrupted.
-fn climb(
-    capacity: &CapacityPlan,
-    found: &mut Found,
-    console: &mut Console<'_>,
-    is_table: bool,
-) -> Result<bool, String> {
+fn climb(search: &Search<'_>, found: &mut Found, console: &mut Console<'_>) -> Result<bool, String> {
     let (mut best, mut flat) = (0.0f64, 0);
-    for connections in &capacity.steps {
-        let mut plan = capacity.plan.clone();
+    for connections in &search.capacity.steps {
+        let mut plan = search.capacity.plan.clone();
         plan.load.connections = *connections as usize;
         plan.load.threads = plan.load.threads.min(plan.load.connections);
-        let (step, is_over) = measure(capacity, &plan, console)?;
-        if is_table {
+        let (step, is_over) = measure(search, &plan, console)?;
+        if search.is_table {
             print(console, &report::row(&step))?;
         }
         let is_good = step.is_good();
@@ -184,22 +189,17 @@ fn climb(
 }
 
 /// Makes the steps of rates. Returns whether they were interrupted.
-fn rates(
-    capacity: &CapacityPlan,
-    found: &mut Found,
-    console: &mut Console<'_>,
-    is_table: bool,
-) -> Result<bool, String> {
+fn rates(search: &Search<'_>, found: &mut Found, console: &mut Console<'_>) -> Result<bool, String> {
     let best = found.steps.iter().filter(|step| step.is_good()).map(|step| step.rate).fold(0.0, f64::max);
     let knee = found.knee.map_or(1, |knee| found.steps[knee].connections);
     for share in RATES {
-        let mut plan = capacity.plan.clone();
+        let mut plan = search.capacity.plan.clone();
         plan.load.rate = Some((best * share).max(1.0));
         // More connections than at the knee may be more than the target serves.
         plan.load.connections = knee as usize;
         plan.load.threads = plan.load.threads.min(plan.load.connections);
-        let (step, is_over) = measure(capacity, &plan, console)?;
-        if is_table {
+        let (step, is_over) = measure(search, &plan, console)?;
+        if search.is_table {
             print(console, &report::row(&step))?;
         }
         let first = found.rates.first().map_or(step.p99, |step| step.p99).max(1);
@@ -217,32 +217,26 @@ fn rates(
 }
 
 /// Runs one step while the proxy is observed.
-fn measure(capacity: &CapacityPlan, plan: &Plan, console: &mut Console<'_>) -> Result<(Step, bool), String> {
-    let mut pids = capacity.pids.clone();
-    if let Some(source) = &capacity.source
-        && let Some(pid) = process_of(source)?
+fn measure(search: &Search<'_>, plan: &Plan, console: &mut Console<'_>) -> Result<(Step, bool), String> {
+    let mut pids = search.capacity.pids.clone();
+    if let Some(source) = &search.source
+        && let Some(pid) = source.process()?
         && !pids.contains(&pid)
     {
         pids.push(pid);
     }
     let is_over = AtomicBool::new(false);
     let (outcome, observed) = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| probe::watch(capacity.source.as_ref(), &pids, &is_over));
+        let watching = scope.spawn(|| probe::watch(search.source.as_ref(), &pids, &is_over));
         let outcome = run::measure(plan, console);
-        is_over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Release);
+        watching.thread().unpark();
         (outcome, watching.join())
     });
     let outcome = outcome?;
     let observed = observed.map_err(|_| "the thread that reads the proxy's figures has panicked".to_owned())?;
     let is_over = outcome.is_interrupted;
     Ok((Step::of(plan, &outcome, observed), is_over))
-}
-
-/// Returns the proxy's process, if it is on this machine.
-fn process_of(source: &StatsSource) -> Result<Option<u32>, String> {
-    let snapshot = probe::read(source)?;
-    let is_here = matches!(source, StatsSource::Socket(Server::Unix(_)));
-    Ok(snapshot.pid.filter(|_| is_here))
 }
 
 /// Finds the knee and the limits.

@@ -1,65 +1,71 @@
 //! The proxy's own figures while it is under load: `show info` and `show stat` of a stats socket, or the CSV of a statistics
-//! page, as HAProxy and Sluicegate have them.
+//! page ([`page`]), as HAProxy and Sluicegate have them.
 //!
 //! A thread of its own reads them ten times a second and keeps the highest: how many sessions were open and queued at once, and
-//! the limits they had. Limits: [`MAX_ANSWER`] of an answer, [`TIMEOUT`] for it.
+//! the limits they had. Limit: [`MAX_ANSWER`] of an answer.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::page;
+use crate::load::ask::connect;
 use crate::load::cpu;
 use crate::load::target::{Family, Server, StatsSource};
+use crate::load::tls::{Connector, ThreadConnector};
 
 /// The maximum size of an answer.
-const MAX_ANSWER: u64 = 16 << 20;
-
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const MAX_ANSWER: usize = 16 << 20;
 
 /// The time between two readings.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Reads the figures once.
-pub(super) fn read(source: &StatsSource) -> Result<Snapshot, String> {
-    let text = match source {
-        StatsSource::Socket(server) => exchange(server, "show info;show stat\n".to_owned())?,
-        StatsSource::Page(url) => {
-            // The page's CSV is at the same path with `;csv` behind it.
-            let target = if url.target.contains(";csv") { url.target.clone() } else { format!("{};csv", url.target) };
-            exchange(&url.server, format!("GET {target} HTTP/1.0\r\nHost: {}\r\n\r\n", url.authority))?
-        }
-    };
-    Snapshot::parse(&text)
+/// A source of figures that is ready to be read.
+pub(super) struct Source<'a> {
+    source: &'a StatsSource,
+    /// TLS of a page, with the sessions that readings resume.
+    tls: Option<ThreadConnector>,
 }
 
-trait Stream: Read + Write {}
+impl<'a> Source<'a> {
+    /// Reads the files of TLS.
+    pub(super) fn open(source: &'a StatsSource) -> Result<Source<'a>, String> {
+        let tls = match source {
+            StatsSource::Page(page) => page.tls.as_ref().map(Connector::new).transpose()?,
+            StatsSource::Socket(_) => None,
+        };
+        Ok(Source { source, tls: tls.map(|tls| tls.of_thread(1)) })
+    }
 
-impl<T: Read + Write> Stream for T {}
+    /// Reads the figures once.
+    pub(super) fn read(&self) -> Result<Snapshot, String> {
+        let (text, what) = match self.source {
+            StatsSource::Socket(server) => {
+                let text = ask(server).map_err(|error| format!("--stats {server}: {error}"))?;
+                (text, "this is no stats socket")
+            }
+            StatsSource::Page(page) => (page::read(page, self.tls.as_ref())?, "this is no statistics page"),
+        };
+        Snapshot::parse(&text).ok_or_else(|| match self.source {
+            StatsSource::Socket(server) => format!("--stats {server}: {what}"),
+            StatsSource::Page(page) => format!("--stats {page}: {what}"),
+        })
+    }
 
-/// Sends a request and reads until the server closes the connection.
-fn exchange(server: &Server, request: String) -> Result<String, String> {
-    let failed = |error: std::io::Error| format!("--stats {server}: {error}");
-    let mut stream: Box<dyn Stream> = match server {
-        Server::Unix(path) => {
-            let stream = UnixStream::connect(path).map_err(failed)?;
-            stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-            Box::new(stream)
-        }
-        Server::Tcp(..) => {
-            let addresses = server.resolve(Family::Any)?;
-            let address = addresses.iter().find_map(|address| address.as_socket());
-            let address = address.ok_or_else(|| format!("--stats {server}: no address"))?;
-            let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(failed)?;
-            stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-            Box::new(stream)
-        }
-    };
-    stream.write_all(request.as_bytes()).map_err(failed)?;
+    /// Returns the proxy's process, if it is on this machine.
+    pub(super) fn process(&self) -> Result<Option<u32>, String> {
+        let is_here = matches!(self.source, StatsSource::Socket(Server::Unix(_)));
+        Ok(self.read()?.pid.filter(|_| is_here))
+    }
+}
+
+/// Asks a stats socket, which closes the connection after its answer.
+fn ask(server: &Server) -> Result<String, String> {
+    let mut stream = connect(server, Family::Any, None)?;
+    stream.write_all(b"show info;show stat\n").map_err(|error| error.to_string())?;
     let mut answer = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut answer).map_err(failed)?;
+    stream.take(MAX_ANSWER as u64).read_to_end(&mut answer).map_err(|error| error.to_string())?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
@@ -80,6 +86,8 @@ pub(super) struct Row {
     pub(super) sessions: u64,
     pub(super) limit: Option<u64>,
     pub(super) queued: u64,
+    /// Attempts to connect to a server that have failed; of a step those during it.
+    pub(super) unconnected: u64,
     /// Means of the last responses, in milliseconds.
     pub(super) queue_ms: Option<u64>,
     pub(super) response_ms: Option<u64>,
@@ -96,8 +104,9 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the answers of a socket or a page: lines `Name: value`, and a table that begins with `# pxname`.
-    pub(super) fn parse(text: &str) -> Result<Snapshot, String> {
+    /// Reads the answers of a socket or a page: lines `Name: value`, and a table that begins with `# pxname`, without which
+    /// it is neither.
+    pub(super) fn parse(text: &str) -> Option<Snapshot> {
         let mut info: BTreeMap<&str, &str> = BTreeMap::new();
         let mut columns: Vec<&str> = Vec::new();
         let mut rows = Vec::new();
@@ -111,10 +120,10 @@ impl Snapshot {
             }
         }
         if columns.is_empty() {
-            return Err("--stats: neither a stats socket nor a statistics page".to_owned());
+            return None;
         }
         let number = |name: &str| info.get(name).and_then(|text| text.parse::<u64>().ok());
-        Ok(Snapshot {
+        Some(Snapshot {
             connections: number("CurrConns").zip(number("Maxconn")),
             threads: number("Nbthread").unwrap_or(1).max(1),
             pid: number("Pid").and_then(|pid| u32::try_from(pid).ok()),
@@ -137,9 +146,18 @@ impl Snapshot {
                 Some(known) => {
                     known.sessions = known.sessions.max(row.sessions);
                     known.queued = known.queued.max(row.queued);
+                    known.unconnected = row.unconnected;
                     (known.limit, known.queue_ms, known.response_ms) = (row.limit, row.queue_ms, row.response_ms);
                 }
             }
+        }
+    }
+
+    /// Takes off what had been counted before.
+    fn count_since(&mut self, first: &Snapshot) {
+        for row in &mut self.rows {
+            let before = first.rows.iter().find(|other| (&other.proxy, &other.name) == (&row.proxy, &row.name));
+            row.unconnected = row.unconnected.saturating_sub(before.map_or(0, |before| before.unconnected));
         }
     }
 }
@@ -164,6 +182,7 @@ fn row(columns: &[&str], line: &str) -> Option<Row> {
         sessions: number("scur").unwrap_or(0),
         limit: number("slim").filter(|limit| *limit > 0),
         queued: number("qcur").unwrap_or(0),
+        unconnected: number("econ").unwrap_or(0),
         queue_ms: number("qtime"),
         response_ms: number("rtime"),
     })
@@ -187,40 +206,87 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
+/// The processors' time of a process, as a number of them: 1.5 is one and a half.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) cores: f64,
+    /// How much more it would have used if others had used less.
+    pub(super) waited: f64,
+    /// Both together of the thread that has most of it.
+    pub(super) busiest: f64,
+}
+
+impl Process {
+    /// Returns what a process has used and waited for since `before`.
+    fn since(before: &Usage, elapsed_s: f64) -> Option<Process> {
+        let now = Usage::of(before.pid);
+        let ((user, system), (user_now, system_now)) = (before.process?, now.process?);
+        let threads = now.threads.iter().map(|(thread, (ran, waited))| {
+            let (ran_before, waited_before) = before.threads.get(thread).copied().unwrap_or_default();
+            let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / 1e9 / elapsed_s;
+            (share(*ran, ran_before), share(*waited, waited_before))
+        });
+        let threads: Vec<(f64, f64)> = threads.collect();
+        Some(Process {
+            pid: before.pid,
+            cores: (user_now - user + system_now - system) / elapsed_s,
+            waited: threads.iter().map(|(_, waited)| waited).sum(),
+            busiest: threads.iter().map(|(ran, waited)| ran + waited).fold(0.0, f64::max),
+        })
+    }
+}
+
+/// The times of a process so far.
+struct Usage {
+    pid: u32,
+    process: Option<(f64, f64)>,
+    threads: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Usage {
+    fn of(pid: u32) -> Usage {
+        Usage { pid, process: cpu::process_s(pid), threads: cpu::threads_ns(pid) }
+    }
+}
+
 /// What was observed during a step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     pub(super) proxy: Option<Snapshot>,
-    /// Processes with the cores that they used: 1.5 is one and a half.
-    pub(super) processes: Vec<(u32, f64)>,
+    pub(super) processes: Vec<Process>,
     /// The share of this machine's time that no process used.
     pub(super) idle: Option<f64>,
     pub(super) error: Option<String>,
 }
 
 /// Reads until `is_over`.
-pub(super) fn watch(source: Option<&StatsSource>, pids: &[u32], is_over: &AtomicBool) -> Observed {
+pub(super) fn watch(source: Option<&Source<'_>>, pids: &[u32], is_over: &AtomicBool) -> Observed {
     let mut observed = Observed::default();
+    let mut first = None;
     let begun = std::time::Instant::now();
-    let times = || pids.iter().map(|pid| cpu::process_s(*pid)).collect::<Vec<_>>();
-    let (before, idle) = (times(), cpu::machine_ticks());
+    let before: Vec<Usage> = pids.iter().map(|pid| Usage::of(*pid)).collect();
+    let idle = cpu::machine_ticks();
     loop {
-        match source.map(read) {
+        match source.map(Source::read) {
             None => {}
-            Some(Ok(snapshot)) => observed.proxy.get_or_insert_with(Snapshot::default).raise(snapshot),
+            Some(Ok(snapshot)) => {
+                first.get_or_insert_with(|| snapshot.clone());
+                observed.proxy.get_or_insert_with(Snapshot::default).raise(snapshot);
+            }
             Some(Err(error)) => observed.error = Some(error),
         }
-        if is_over.load(Ordering::Relaxed) {
+        if is_over.load(Ordering::Acquire) {
             break;
         }
-        std::thread::sleep(PAUSE);
+        // The end of the step wakes this thread: what processes use is measured until then.
+        std::thread::park_timeout(PAUSE);
+    }
+    if let (Some(proxy), Some(first)) = (&mut observed.proxy, &first) {
+        proxy.count_since(first);
     }
     let elapsed_s = begun.elapsed().as_secs_f64().max(1e-3);
-    for ((pid, before), after) in pids.iter().zip(before).zip(times()) {
-        if let (Some((user, system)), Some((user_after, system_after))) = (before, after) {
-            observed.processes.push((*pid, (user_after - user + system_after - system) / elapsed_s));
-        }
-    }
+    observed.processes = before.iter().filter_map(|before| Process::since(before, elapsed_s)).collect();
     observed.idle = idle.zip(cpu::machine_ticks()).and_then(|((idle, all), (idle_after, all_after))| {
         let all = all_after.checked_sub(all).filter(|all| *all > 0)?;
         Some(idle_after.saturating_sub(idle) as f64 / all as f64)
@@ -233,11 +299,11 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "Name: HAProxy\nPid: 77\nNbthread: 2\nMaxconn: 100\nCurrConns: 20\n\n\
-        # pxname,svname,qcur,qmax,scur,smax,slim,type,rtime,qtime,last_chk,\n\
-        www,FRONTEND,,,20,30,50,0,,,,\n\
-        app,s1,3,4,5,5,5,2,12,40,\"a, \"\"b\"\"\",\n\
-        app,BACKEND,3,4,5,5,10,1,12,40,,\n\
-        www,socket-1,,,1,1,9,3,,,,\n\n";
+        # pxname,svname,qcur,qmax,scur,smax,slim,econ,type,rtime,qtime,last_chk,\n\
+        www,FRONTEND,,,20,30,50,,0,,,,\n\
+        app,s1,3,4,5,5,5,7,2,12,40,\"a, \"\"b\"\"\",\n\
+        app,BACKEND,3,4,5,5,10,7,1,12,40,,\n\
+        www,socket-1,,,1,1,9,,3,,,,\n\n";
 
     #[test]
     fn figures_are_read_and_the_highest_kept() {
@@ -248,9 +314,13 @@ mod tests {
         assert_eq!((server.response_ms, server.queue_ms), (Some(12), Some(40)));
         let other =
             Snapshot::parse(&TEXT.replace("app,s1,3,4,5,", "app,s1,9,9,2,").replace("CurrConns: 20", "CurrConns: 99"));
+        let first = one.clone();
         one.raise(other.unwrap());
         assert_eq!((one.connections, one.rows[1].sessions, one.rows[1].queued), (Some((99, 100)), 5, 9));
-        assert!(Snapshot::parse("HTTP/1.0 401 Unauthorized\r\n\r\n").is_err());
+        one.raise(Snapshot::parse(&TEXT.replace(",5,7,2,", ",5,19,2,")).unwrap());
+        one.count_since(&first);
+        assert_eq!(one.rows.iter().map(|row| row.unconnected).collect::<Vec<_>>(), [0, 12, 0]);
+        assert!(Snapshot::parse("Unknown command\n").is_none());
         assert_eq!(cells("a,\"b,c\",,d"), ["a", "b,c", "", "d"]);
     }
 

@@ -208,10 +208,12 @@ fn fields(w: &mut Writer, step: &Step) {
     w.field("sessions", used.map(|(sessions, _)| sessions));
     w.field("queued", used.map(|(_, queued)| queued));
     w.nest("processes", ['[', ']'], |w| {
-        for (pid, cores) in &step.observed.processes {
+        for process in &step.observed.processes {
             w.object("", |w| {
-                w.field("pid", u64::from(*pid));
-                w.field("cores", *cores);
+                w.field("pid", u64::from(process.pid));
+                w.field("cores", process.cores);
+                w.field("waited_cores", process.waited);
+                w.field("busiest_thread", process.busiest);
             });
         }
     });

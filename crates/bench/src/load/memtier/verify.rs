@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use sluicegate_wire::resp::{Protocol, ReplyKind, ReplyScanner, ReplySink, ReplyWriter};
 
 use super::arguments::{Amount, Options};
-use crate::load::ask::{Asked, Failure, connect};
+use crate::load::ask::connect;
 use crate::load::console::{Console, shown};
 use crate::load::plan::{Plan, ProtocolPlan};
 use crate::load::redis::preamble;
@@ -33,10 +33,9 @@ pub(super) fn verify(options: &Options, plan: &Plan, console: &mut Console<'_>) 
         Amount::Seconds(_) => items.count_of_all(),
     };
     let tls = plan.load.tls.as_ref().map(Connector::new).transpose()?;
-    let asked = Asked { server: &options.server, family: options.family, login: &options.login, tls: tls.as_ref() };
-    let stream = connect(&asked).map_err(|failure| match failure {
-        Failure::Connect(error) | Failure::Login(error) | Failure::Answer(error) => format!("verification: {error}"),
-    })?;
+    let tls = tls.map(|tls| tls.of_thread(1));
+    let stream = connect(&options.server, options.family, tls.as_ref());
+    let stream = stream.map_err(|error| format!("verification: {error}"))?;
     let mut replies = Replies { stream, scanner: ReplyScanner::default(), buf: Vec::new(), at: 0 };
     let (login, count) = preamble(&options.login);
     replies.send(&login)?;

@@ -1,6 +1,9 @@
 //! `bench capacity` finds each limit that is planted: in a real haproxy, in this program, and in the server behind.
 
-use sluicegate_testkit::{Haproxy, Listening, Sluicegate, free_port};
+use std::path::Path;
+use std::process::Command;
+
+use sluicegate_testkit::{Certificates, Haproxy, Listening, Sluicegate, free_port};
 
 use crate::BINARY;
 
@@ -14,7 +17,7 @@ fn is_soak() -> bool {
 fn found(words: &str, url: &str, code: i32) -> (Vec<String>, String) {
     let dir = tempfile::tempdir().expect("a directory");
     let json = dir.path().join("json");
-    let output = std::process::Command::new(BINARY)
+    let output = Command::new(BINARY)
         .args(["bench", "capacity", "-d", "1s", &format!("--json={}", json.display())])
         .args(words.split_whitespace())
         .arg(url)
@@ -70,7 +73,7 @@ fn planted_limits_are_found() {
                 false => (None, Some(Sluicegate::start(BINARY, &lines, &[&listening]))),
             };
             // Returns when the socket is there.
-            Sluicegate::stats(std::path::Path::new(&socket), "show info");
+            Sluicegate::stats(Path::new(&socket), "show info");
             let (limits, report) = found(&words, &url, 0);
             if is_soak() {
                 assert!(limits.iter().any(|name| name == limit), "{is_real} {limits:?}\n{report}");
@@ -94,7 +97,7 @@ fn the_servers_time_is_found_and_a_page_is_read() {
     let _behind = Haproxy::start(&configuration(&sockets[0], &behind, origin, "", "", "maxconn 2"), &[&behind]);
     let lines = configuration(&sockets[1], &front, &behind.address(), "", "stats enable\n  stats uri /figures", "");
     let _front = Haproxy::start(&lines, &[&front]);
-    Sluicegate::stats(std::path::Path::new(&sockets[1]), "show info");
+    Sluicegate::stats(Path::new(&sockets[1]), "show info");
     let url = format!("http://{}/delay/20", front.address());
     let page = format!("http://{}/figures", front.address());
     for source in [sockets[1].as_str(), &page] {
@@ -127,10 +130,139 @@ fn a_rate_that_grows_has_no_limit_and_limits_are_recommended() {
         ("--stats nowhere", "the port is missing"),
         ("--stats /does/not/exist", "No such file"),
     ] {
-        let output =
-            std::process::Command::new(BINARY).args(["bench", "capacity"]).args(words.split(' ')).arg(&url).output();
+        let output = Command::new(BINARY).args(["bench", "capacity"]).args(words.split(' ')).arg(&url).output();
         let output = output.expect("starts");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && error.contains(part), "{words}: {error}");
+    }
+}
+
+/// A proxy that runs until this is dropped.
+enum Proxy {
+    Haproxy(Haproxy),
+    Sluicegate(Sluicegate),
+}
+
+impl Proxy {
+    /// Starts HAProxy 2.8 or this program, and waits for its stats socket.
+    fn start(is_real: bool, lines: &str, listening: &[&Listening], socket: &str) -> Proxy {
+        let proxy = match is_real {
+            true => Proxy::Haproxy(Haproxy::start_2_8(lines, listening)),
+            false => Proxy::Sluicegate(Sluicegate::start(BINARY, lines, listening)),
+        };
+        Sluicegate::stats(Path::new(socket), "show info");
+        proxy
+    }
+
+    fn pid(&self) -> u32 {
+        match self {
+            Proxy::Haproxy(proxy) => proxy.program.pid(),
+            Proxy::Sluicegate(proxy) => proxy.program.pid(),
+        }
+    }
+}
+
+/// Returns the error of a search that can't begin.
+#[track_caller]
+fn refused(words: &str, url: &str) -> String {
+    let command = ["bench", "capacity", "--steps", "1", "-d", "100ms"];
+    let output = Command::new(BINARY).args(command).args(words.split_whitespace()).arg(url).output().expect("starts");
+    assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Statistics pages of both programs behind a login and TLS: their figures name the limit, and what is missing is said.
+#[test]
+fn pages_with_a_login_and_tls_are_read() {
+    let certificates = Certificates::new();
+    let (file, authority) = (certificates.path("here.pem"), certificates.path("ca.crt"));
+    std::fs::write(&file, certificates.pem("here")).expect("writable");
+    let origin = super::demo("");
+    let origin = origin.trim_start_matches("http://");
+    for is_real in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("s").display().to_string();
+        let (front, open, safe) = (Listening::new(), Listening::new(), Listening::new());
+        let lines = configuration(&socket, &front, origin, "", "", "maxconn 2")
+            + &format!(
+                "frontend page\n  bind {}\n  bind {} ssl crt {file}\n  stats enable\n  stats uri /figures\n  \
+                 stats auth admin:s@crets\n",
+                open.word(),
+                safe.word()
+            );
+        let _proxy = Proxy::start(is_real, &lines, &[&front, &open, &safe], &socket);
+        let url = format!("http://{}/delay/20", front.address());
+        let (open, safe) = (open.address(), safe.address());
+        let source = match is_real {
+            true => format!("https://{safe}/figures --insecure --stats-user admin:s@crets"),
+            false => format!("https://admin:s%40crets@{safe}/figures --cacert {authority}"),
+        };
+        let words = format!("-d 300ms --steps 2,24 --timeout 5s --stats {source}");
+        let (limits, report) = found(&words, &url, 0);
+        assert!(limits.contains(&"server_maxconn".to_owned()), "{is_real} {limits:?}\n{report}");
+        assert!(!report.contains("warning"), "{is_real}\n{report}");
+        for (words, part) in [
+            (
+                format!("--stats http://{open}/figures"),
+                "401, the page wants a login\n\nhint: --stats-user USER:PASSWORD",
+            ),
+            (format!("--stats http://admin:no@{open}/figures"), "401, the page does not accept user 'admin'"),
+            (format!("--stats http://admin:s%40crets@{open}/other"), "its path is that of `stats uri`"),
+            (format!("--stats https://{safe}/figures"), "--insecure accepts any certificate"),
+            (format!("--stats https://{open}/figures --insecure"), "a page without TLS is an http:// one"),
+            (format!("--stats http://{open}/figures --insecure"), "--insecure is of no use without TLS"),
+            (format!("--stats {socket} --stats-user a:b"), "is the login of a statistics page"),
+            (format!("--stats http://{open}/figures --stats-user a"), "--stats-user wants USER:PASSWORD"),
+        ] {
+            let error = refused(&words, &url);
+            assert!(error.contains(part), "{is_real} {words}: {error}");
+            assert!(!error.contains("s@crets") && !error.contains("s%40crets"), "{error}");
+        }
+        // What a program answers that hears HTTP where TLS belongs is its own affair.
+        refused(&format!("--stats http://{safe}/figures"), &url);
+    }
+}
+
+/// Two requests at a time are served in 50 ms, forty come, and each waits for 100 ms.
+#[test]
+fn a_short_timeout_of_the_queue_is_found() {
+    let origin = super::demo("");
+    let origin = origin.trim_start_matches("http://");
+    for is_real in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("s").display().to_string();
+        let front = Listening::new();
+        let lines = configuration(&socket, &front, origin, "", "timeout client 30s", "maxconn 2")
+            .replace("timeout queue 10s", "timeout queue 100ms");
+        let _proxy = Proxy::start(is_real, &lines, &[&front], &socket);
+        let words = format!("-d 500ms --steps 1,40 --stats {socket}");
+        let (limits, report) = found(&words, &format!("http://{}/delay/50", front.address()), 0);
+        assert_eq!(limits[..2], ["server_maxconn", "queue"], "{is_real}\n{report}");
+        let count = report.split_once("timeout queue: ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        assert!(count >= Some(40u64) && report.contains("failed or were answered with 5xx"), "{is_real}\n{report}");
+        assert!(report.contains("1 connections have 95 % of it"), "{is_real}\n{report}");
+    }
+}
+
+/// Each request costs the only worker some milliseconds of computing, in one go, and others wait behind it.
+#[test]
+fn the_processor_of_a_worker_is_found() {
+    let origin = super::demo("");
+    let origin = origin.trim_start_matches("http://");
+    for is_real in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("s").display().to_string();
+        let script = dir.path().join("a.lua");
+        let text = "core.register_converters(\"burn\", function(text)\n local n = 0\n for i = 1, 400000 do n = n + i % 7 \
+                    end\n return text .. n\nend)\n";
+        std::fs::write(&script, text).expect("writable");
+        let front = Listening::new();
+        let global = format!("nbthread 1\n  lua-load {}", script.display());
+        let lines = configuration(&socket, &front, origin, &global, "http-request set-var(txn.x) str(a),lua.burn", "");
+        let proxy = Proxy::start(is_real, &lines, &[&front], &socket);
+        let words = format!("-d 500ms --steps 4,8 --stats {socket}");
+        let (limits, report) = found(&words, &format!("http://{}/fast", front.address()), 0);
+        assert_eq!(limits[0], "process_cpu", "{is_real} {limits:?}\n{report}");
+        assert!(report.contains(&format!("limit          CPU of process {}: ", proxy.pid())), "{is_real}\n{report}");
     }
 }
