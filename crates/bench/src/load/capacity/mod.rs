@@ -2,7 +2,7 @@
 //!
 //! First the number of connections grows, each step in a closed loop of its own. The *highest rate* is that of the best step
 //! without errors, and the *knee* the first step that reaches [`KNEE`] of it. The steps end if more than [`ERRORS`] of the
-//! requests fail or get a 5xx, or if the rate grows by less than [`FLAT`] in two steps that follow each other. Then the rate
+//! requests fail or get a 5xx, if connections can't be made for want of ports or descriptors, or if the rate grows by less than [`FLAT`] in two steps that follow each other. Then the rate
 //! grows, in an open loop from half of the highest rate on, up to the first at which the 99th percentile is more than
 //! [`SLOW`] times that of the first, or requests fail or are not sent: the one before it is the *sustained rate*.
 //!
@@ -93,8 +93,9 @@ impl Step {
         bad as f64 / (self.answered + self.failed).max(1) as f64
     }
 
+    /// Returns whether the step had all its connections, and its requests success.
     fn is_good(&self) -> bool {
-        self.answered > 0 && self.error_share() <= ERRORS
+        self.answered > 0 && self.error_share() <= ERRORS && self.resources.is_none()
     }
 }
 
@@ -167,14 +168,17 @@ fn climb(search: &Search<'_>, found: &mut Found, console: &mut Console<'_>) -> R
         if search.is_table {
             print(console, &report::row(&step))?;
         }
-        let is_good = step.is_good();
+        let (is_good, has_resources) = (step.is_good(), step.resources.is_none());
         let (share, rate) = (step.error_share(), step.rate);
         found.steps.push(step);
         if is_over {
             return Ok(true);
         }
         if !is_good {
-            found.end = format!("{:.1} % of the requests failed or were answered with 5xx", share * 100.0);
+            found.end = match has_resources {
+                true => format!("{:.1} % of the requests failed or were answered with 5xx", share * 100.0),
+                false => format!("this machine has no ports or descriptors for {connections} connections"),
+            };
             return Ok(false);
         }
         flat = if rate < best * FLAT { flat + 1 } else { 0 };

@@ -92,10 +92,13 @@ pub(super) fn conclusions(found: &Found) -> String {
         Some(step) => {
             let _ = writeln!(out, "sustained      {:.1}/s, 99 % of the responses within {}", step.rate, time(step.p99));
         }
-        None if !found.rates.is_empty() => {
-            out.push_str("sustained      none: half of the highest rate is too much already\n")
-        }
-        None => {}
+        None => match found.rates.last() {
+            Some(step) if step.resources.is_some() => {
+                out.push_str("sustained      not known: the earlier steps have used up the ports or descriptors of this machine\n");
+            }
+            Some(_) => out.push_str("sustained      none: half of the highest rate is too much already\n"),
+            None => {}
+        },
     }
     if found.limits.is_empty() {
         let text = match found.end.as_str() {

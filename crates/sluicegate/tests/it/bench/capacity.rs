@@ -26,9 +26,15 @@ fn found(words: &str, url: &str, code: i32) -> (Vec<String>, String) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{text}");
     let document = std::fs::read_to_string(json).expect("the document");
+    (names(&document), text)
+}
+
+/// Returns the names of the limits of a document.
+#[track_caller]
+fn names(document: &str) -> Vec<String> {
     let limits = document.split_once("\"limits\": [").expect("limits").1.split_once(']').expect("their end").0;
     let names = limits.lines().filter_map(|line| line.trim().strip_prefix("\"name\": \""));
-    (names.map(|name| name.trim_end_matches("\",").to_owned()).collect(), text)
+    names.map(|name| name.trim_end_matches("\",").to_owned()).collect()
 }
 
 fn configuration(
@@ -235,7 +241,7 @@ fn a_short_timeout_of_the_queue_is_found() {
         let lines = configuration(&socket, &front, origin, "", "timeout client 30s", "maxconn 2")
             .replace("timeout queue 10s", "timeout queue 100ms");
         let _proxy = Proxy::start(is_real, &lines, &[&front], &socket);
-        let words = format!("-d 500ms --steps 1,40 --stats {socket}");
+        let words = format!("-d 300ms --steps 1,40 --stats {socket}");
         let (limits, report) = found(&words, &format!("http://{}/delay/50", front.address()), 0);
         assert_eq!(limits[..2], ["server_maxconn", "queue"], "{is_real}\n{report}");
         let count = report.split_once("timeout queue: ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
@@ -264,5 +270,50 @@ fn the_processor_of_a_worker_is_found() {
         let (limits, report) = found(&words, &format!("http://{}/fast", front.address()), 0);
         assert_eq!(limits[0], "process_cpu", "{is_real} {limits:?}\n{report}");
         assert!(report.contains(&format!("limit          CPU of process {}: ", proxy.pid())), "{is_real}\n{report}");
+    }
+}
+
+/// In a network namespace of its own there are a hundred ports: too few for the generator at a port, and for a proxy whose
+/// clients come through a unix socket.
+#[test]
+fn ports_that_run_out_are_found() {
+    if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success()) {
+        // Without the right to create a network namespace there is nothing to test.
+        return;
+    }
+    let haproxy = sluicegate_testkit::newer_peer("haproxy-2.8").display().to_string();
+    let through = "--stats $PWD/s --connect unix:$PWD/w http://a/delay/50";
+    for (proxy, words, limit, text) in [
+        (None, "http://127.0.0.1:20001/delay/50", "resources", "ports or descriptors of this machine: "),
+        (Some(format!("{BINARY} run")), through, "server_connections", "connections to server app/s1: "),
+        (Some(format!("{haproxy} -db -f")), through, "server_connections", "connections to server app/s1: "),
+    ] {
+        let (sockets, proxy) = match proxy {
+            Some(proxy) => (2, format!("{proxy} a.cfg > proxy 2>&1 & trap \"kill $origin $!\" EXIT")),
+            None => (0, String::new()),
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().display();
+        let lines = format!(
+            "global\n  stats socket {path}/s\ndefaults\n  mode http\n  timeout connect 9s\n  timeout client 60s\n  timeout \
+             server 60s\nlisten app\n  bind unix@{path}/w\n  server s1 127.0.0.1:20001\n"
+        );
+        std::fs::write(dir.path().join("a.cfg"), lines).expect("writable");
+        let script = format!(
+            "ip link set lo up; echo 40000 40099 > /proc/sys/net/ipv4/ip_local_port_range; cd {path}
+             {BINARY} origin --listen 127.0.0.1:20001 2> origin & origin=$!; trap 'kill $origin' EXIT
+             {proxy}
+             for i in $(seq 1000); do
+               grep -q 'origin on' origin && [ $(grep -c ' 00010000 .*{path}/[sw][^/]*$' /proc/net/unix) = {sockets} ] && break
+               sleep 0.02
+             done
+             {BINARY} bench capacity -d 400ms --steps 4,300 --json=json {words} 2>&1; echo code $?"
+        );
+        let output = Command::new("unshare").args(["-n", "bash", "-c", &script]).output().expect("starts");
+        let report = String::from_utf8_lossy(&output.stdout);
+        let json = std::fs::read_to_string(dir.path().join("json")).unwrap_or_else(|_| panic!("{report}"));
+        assert_eq!(names(&json)[0], limit, "{proxy}\n{report}");
+        assert!(report.contains(&format!("\nlimit          {text}")) && report.ends_with("code 0\n"), "{report}");
+        assert!(report.contains("/s; 4 connections have 95 % of it"), "{report}");
     }
 }
