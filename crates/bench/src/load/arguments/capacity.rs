@@ -18,8 +18,8 @@ usage: sluicegate bench capacity [OPTION]… URL…
 
 How many requests a second a target can take, and what limits it. First the connections grow, then the rate; each step is a run
 of `bench http`, whose options for requests and TLS are understood. The steps of connections end if more than 1 % of the requests
-fail or get a 5xx, or if the rate grows by less than 5 % twice; those of the rate if the 99th percentile is three times the first
-one. The proxy's own figures show which limit was reached.
+fail or get a 5xx, if this machine has no ports or descriptors for more, or if the rate grows by less than 5 % twice; those of the
+rate if the 99th percentile is three times the first one. The proxy's own figures show which limit was reached.
 
   -c, --connections N     the most connections (200); the steps are 1, 2, 5, 10, 20, 50 …
       --steps N,N…        these numbers of connections instead
