@@ -264,9 +264,10 @@ pub(super) struct Observed {
 pub(super) fn watch(source: Option<&Source<'_>>, pids: &[u32], is_over: &AtomicBool) -> Observed {
     let mut observed = Observed::default();
     let mut first = None;
-    let begun = std::time::Instant::now();
-    let before: Vec<Usage> = pids.iter().map(|pid| Usage::of(*pid)).collect();
-    let idle = cpu::machine_ticks();
+    let mut begun = std::time::Instant::now();
+    let mut before: Vec<Usage> = pids.iter().map(|pid| Usage::of(*pid)).collect();
+    let mut idle = cpu::machine_ticks();
+    let mut is_begin = true;
     loop {
         match source.map(Source::read) {
             None => {}
@@ -281,6 +282,12 @@ pub(super) fn watch(source: Option<&Source<'_>>, pids: &[u32], is_over: &AtomicB
         }
         // The end of the step wakes this thread: what processes use is measured until then.
         std::thread::park_timeout(PAUSE);
+        if std::mem::take(&mut is_begin) && !is_over.load(Ordering::Acquire) {
+            // Until now connections were made, which is not yet the load.
+            begun = std::time::Instant::now();
+            before = pids.iter().map(|pid| Usage::of(*pid)).collect();
+            idle = cpu::machine_ticks();
+        }
     }
     if let (Some(proxy), Some(first)) = (&mut observed.proxy, &first) {
         proxy.count_since(first);
