@@ -250,7 +250,7 @@ fn a_short_timeout_of_the_queue_is_found() {
     }
 }
 
-/// Each request costs the only worker some milliseconds of computing, in one go, and so many wait behind it that it has work
+/// Each request costs the only worker a millisecond or more of computing, in one go, and so many wait behind it that it has work
 /// even if the generator and the server do not get a processor for a while. HAProxy's turn is in soak.
 #[test]
 fn the_processor_of_a_worker_is_found() {
@@ -260,14 +260,14 @@ fn the_processor_of_a_worker_is_found() {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("s").display().to_string();
         let script = dir.path().join("a.lua");
-        let text = "core.register_converters(\"burn\", function(text)\n local n = 0\n for i = 1, 400000 do n = n + i % 7 \
+        let text = "core.register_converters(\"burn\", function(text)\n local n = 0\n for i = 1, 100000 do n = n + i % 7 \
                     end\n return text .. n\nend)\n";
         std::fs::write(&script, text).expect("writable");
         let front = Listening::new();
         let global = format!("nbthread 1\n  lua-load {}", script.display());
         let lines = configuration(&socket, &front, origin, &global, "http-request set-var(txn.x) str(a),lua.burn", "");
         let proxy = Proxy::start(is_real, &lines, &[&front], &socket);
-        let words = format!("-d 700ms --steps 60 --stats {socket}");
+        let words = format!("-d 700ms --steps 1,60 --stats {socket}");
         let (limits, report) = found(&words, &format!("http://{}/fast", front.address()), 0);
         assert_eq!(limits[0], "process_cpu", "{is_real} {limits:?}\n{report}");
         assert!(report.contains(&format!("limit          CPU of process {}: ", proxy.pid())), "{is_real}\n{report}");
