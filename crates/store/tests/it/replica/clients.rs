@@ -322,14 +322,18 @@ fn a_change_of_role_behind_an_endless_script_is_busy() {
     const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
     let replica = Replica::start();
     let (listener, _peer) = stream(&replica);
-    let (mut client, mut scripting) = (replica.connect(), replica.connect());
+    let [mut client, mut scripting, mut changing] = [(); 3].map(|()| replica.connect());
     ask(&mut client, "CONFIG SET busy-reply-threshold 50");
     let script = "while true do redis.call('GET', KEYS[1]) end";
     scripting.command(&["EVAL", script, "1", "k"]);
-    let runs = |client: &mut Client| ask(client, "CLIENT LIST").contains(" cmd=eval ");
-    wait_for("the script to run", || runs(&mut client).then_some(()));
-    // It may be young still, and is waited for then.
-    assert_eq!(ask(&mut client, "REPLICAOF NO ONE"), BUSY);
+    // It has its key once others wait for that in vain.
+    wait_for("the script to run", || (ask(&mut client, "GET k") == BUSY).then_some(()));
+    // While it is young it is waited for.
+    ask(&mut client, "CONFIG SET busy-reply-threshold 0");
+    changing.command(&["REPLICAOF", "NO", "ONE"]);
+    wait_for("the order", || info(&mut client, "replication", "master_host").is_none().then_some(()));
+    ask(&mut client, "CONFIG SET busy-reply-threshold 50");
+    assert_eq!(String::from_utf8_lossy(&changing.read_reply()), BUSY);
     assert_eq!(ask(&mut client, "REPLICAOF 127.0.0.1 1"), BUSY);
     let port = listener.local_addr().expect("bound").port();
     assert_eq!(ask(&mut client, "SCRIPT KILL"), "+OK\r\n");

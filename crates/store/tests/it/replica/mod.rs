@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
-use sluicegate_testkit::{Client, wait_for};
+use sluicegate_testkit::{Client, PATIENCE, wait_for};
 
 use crate::Random;
 use crate::support::Running;
@@ -109,7 +109,7 @@ fn wait_in_step(master: &mut Client, replica: &mut Client) {
 /// Checks that two servers have the same data, once what expires has done so on both.
 #[track_caller]
 fn check_same(master: &mut Client, replica: &mut Client) {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + PATIENCE;
     let mut digests;
     loop {
         digests = [&mut *master, &mut *replica].map(|client| client.ask(&["DEBUG", "DIGEST"]));
