@@ -56,7 +56,12 @@ fn counters_of_nodes_are_summed_and_a_haproxy_sees_the_sum() {
 
     // A node that was killed learns what it had counted itself.
     let gate = a.kill();
-    b.set("web", "all", "data.gpt0 7");
+    // It may learn the tag from either of the others.
+    wait_for("gpt0=7 at b and h", || {
+        b.set("web", "all", "data.gpt0 7");
+        let has = |node: &Node| node.entry("web", "all").is_some_and(|entry| super::has(&entry, "gpt0=7"));
+        (has(&b) && has(&h)).then_some(())
+    });
     let a = cluster.start_with(Ours, "a", gate, "", &[]);
     a.wait_for_entry("web", "all", "gpc0=10 gpt0=7");
     a.wait_for_peer("b");
