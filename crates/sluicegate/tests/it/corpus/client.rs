@@ -10,7 +10,12 @@ use super::find;
 const QUIET: Duration = Duration::from_secs(8);
 
 /// What a response begins with.
-pub const RESPONSE: &[u8] = b"HTTP/1.1 ";
+const RESPONSE: &[u8] = b"HTTP/1.1 ";
+
+/// Returns the number of responses that begin in these bytes, also of those behind what is no response.
+pub fn begun(bytes: &[u8]) -> usize {
+    bytes.windows(RESPONSE.len()).filter(|part| *part == RESPONSE).count()
+}
 
 /// One connection and the bytes received on it.
 pub struct Connection {
@@ -112,7 +117,7 @@ impl Connection {
     /// Receives until this number of responses has begun, or none arrives any more.
     pub fn begun(&mut self, responses: usize) {
         let mut buffer = [0; 65536];
-        while !self.over && self.received.windows(RESPONSE.len()).filter(|part| *part == RESPONSE).count() < responses {
+        while !self.over && begun(&self.received) < responses {
             match self.stream.read(&mut buffer) {
                 Ok(count @ 1..) => self.received.extend_from_slice(&buffer[..count]),
                 _ => return,

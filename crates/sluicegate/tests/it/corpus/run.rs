@@ -12,7 +12,7 @@ use regex::{Captures, Regex};
 use sluicegate_testkit::{Listening, PATIENCE, Program};
 
 use super::case::{Case, Step};
-use super::client::{Connection, RESPONSE};
+use super::client::{Connection, begun};
 use super::mask::{self, Ports};
 use super::origin::Origin;
 use super::{DEFAULTS, GLOBAL};
@@ -449,7 +449,7 @@ fn ask(path: &Path, line: &str) -> Result<String, String> {
 fn responses(expected: &str, client: &str) -> usize {
     let title = format!("client {client}");
     let of_client = expected.lines().skip_while(|line| *line != title).skip(1).take_while(|line| !is_title(line));
-    of_client.filter(|line| line.trim_start().as_bytes().starts_with(RESPONSE)).count()
+    of_client.map(|line| begun(line.as_bytes())).sum()
 }
 
 fn is_title(line: &str) -> bool {

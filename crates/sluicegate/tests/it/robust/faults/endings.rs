@@ -35,7 +35,7 @@ fn endings() -> Vec<Case> {
         case("has its response's content refused", &["tcp-response content reject"], vec![send(GET)], vec![head(), send(OK), Logged]),
         case("is tarpitted", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(GET)], vec![]),
         case("is tarpitted with a status", &["timeout tarpit 200ms", "http-request tarpit deny_status 429"], vec![send(GET)], vec![]),
-        case("is tarpitted with a body", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(HALF_A_POST), send("12345")], vec![]),
+        case("is tarpitted with a body", &["timeout tarpit 1500ms", "http-request tarpit"], vec![send(HALF_A_POST), send("12345")], vec![]),
         case("leaves the tarpit", &["timeout tarpit 5s", "http-request tarpit"], vec![send(GET), Finish], vec![]),
         case("has its body waited for", &["http-request wait-for-body time 1500ms"], vec![send(HALF_A_POST)], vec![]),
         case("has its body buffered", &["option http-buffer-request", "timeout http-request 1500ms"], vec![send(HALF_A_POST)], vec![]),

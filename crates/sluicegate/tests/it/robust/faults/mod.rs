@@ -35,6 +35,8 @@ enum Act {
     AwaitAll(u32),
     /// Waits until so many requests stand in the section's queues.
     Queued(u64),
+    /// Waits until the section's server is to be connected to.
+    Connecting,
     /// Waits until so many lines of the case are logged.
     Lines(usize),
     /// Reads nothing until the log line is there.
@@ -47,7 +49,7 @@ enum Act {
     Reset,
 }
 
-use Act::{Await, AwaitAll, Drip, End, Finish, Lines, Logged, Queued, Reset, Signal, Wait};
+use Act::{Await, AwaitAll, Connecting, Drip, End, Finish, Lines, Logged, Queued, Reset, Signal, Wait};
 
 fn send(bytes: impl Into<Vec<u8>>) -> Act {
     Act::Send(bytes.into())
@@ -163,6 +165,8 @@ struct Scene<'a> {
     ended: AtomicU32,
     /// How many requests wait.
     queued: &'a (dyn Fn() -> u64 + Sync),
+    /// How many streams have the server.
+    connecting: &'a (dyn Fn() -> u64 + Sync),
     /// The lines that are logged so far, in their order.
     lines: &'a (dyn Fn() -> Vec<String> + Sync),
 }
@@ -184,6 +188,7 @@ impl Scene<'_> {
             Await => self.await_signals(1),
             AwaitAll(count) => self.await_signals(*count),
             Queued(count) => wait_for("the queue", || ((self.queued)() == *count).then_some(())),
+            Connecting => wait_for("the server", || ((self.connecting)() > 0).then_some(())),
             Lines(count) => wait_for("log lines", || ((self.lines)().len() >= *count).then_some(())),
             Logged => wait_for("the log lines", || self.over().then_some(())),
             _ => return false,
@@ -213,7 +218,7 @@ impl Side<'_> {
                 End => self.receive_until(b"nothing like this is ever sent"),
                 Finish => drop(self.stream.shutdown(Shutdown::Write)),
                 Reset => super::reset_on_close(&self.stream),
-                Await | AwaitAll(_) | Queued(_) | Lines(_) | Logged => {
+                Await | AwaitAll(_) | Queued(_) | Connecting | Lines(_) | Logged => {
                     self.scene.wait(act);
                 }
             }
@@ -392,6 +397,7 @@ fn transcripts<P: Sync>(
                         go: AtomicU32::new(0),
                         ended: AtomicU32::new(0),
                         queued: &|| queued(stats, &section),
+                        connecting: &|| super::stat(stats, &section, "s", "scur"),
                         lines: &lines,
                     };
                     converse(front, back, &scene)
@@ -405,7 +411,7 @@ fn transcripts<P: Sync>(
 
 /// Returns whether a client sends something as soon as it is connected.
 fn speaks_first(acts: &[Act]) -> bool {
-    let is_wait = |act: &&Act| matches!(act, Await | AwaitAll(_) | Queued(_) | Lines(_) | Logged);
+    let is_wait = |act: &&Act| matches!(act, Await | AwaitAll(_) | Queued(_) | Connecting | Lines(_) | Logged);
     matches!(acts.iter().find(|act| !is_wait(act)), Some(Act::Send(_)))
 }
 

@@ -107,7 +107,7 @@ fn connections() -> Vec<Case> {
         case("finds no server in the backend", &[], vec![get("/")], vec![]).servers(&[]),
         case("finds no backend", &["use_backend %[str(none)] if TRUE"], vec![get("/")], vec![]).servers(&[]),
         case("leaves while it connects", LEAVES, vec![get("/"), Finish], vec![]).servers(&["server s @DEAF@"]),
-        case("breaks off while it connects", LEAVES, vec![get("/"), Signal, Await, Reset], vec![]).servers(&["server s @DEAF@"]),
+        case("breaks off while it connects", LEAVES, vec![get("/"), Connecting, Reset], vec![]).servers(&["server s @DEAF@"]),
         case("leaves between two tries", &["option abortonclose", "retries 3"], vec![get("/"), Finish], vec![]).servers(&["server s @REFUSED@"]),
         case("tcp: is refused", TCP, vec![send("x")], vec![]).servers(&["server s @REFUSED@"]),
         case("tcp: is refused again", &["mode tcp", "option tcplog", "retries 1", "timeout connect 300ms"], vec![send("x")], vec![]).servers(&["server s @REFUSED@"]),
@@ -117,7 +117,7 @@ fn connections() -> Vec<Case> {
         case("tcp: finds no server", TCP, vec![send("x")], vec![]).servers(&["server s @BACK@ disabled"]),
         case("tcp: finds no backend", &["mode tcp", "option tcplog", "use_backend %[str(none)] if TRUE"], vec![send("x")], vec![]).servers(&[]),
         case("tcp: leaves while it connects", &["mode tcp", "option tcplog", "option abortonclose"], vec![send("x"), Finish], vec![]).servers(&["server s @DEAF@"]),
-        case("tcp: breaks off while it connects", TCP, vec![send("x"), Signal, Await, Reset], vec![]).servers(&["server s @DEAF@"]),
+        case("tcp: breaks off while it connects", TCP, vec![send("x"), Connecting, Reset], vec![]).servers(&["server s @DEAF@"]),
         case("tcp: says nothing while it connects", &["mode tcp", "option tcplog", "timeout client 1500ms", "timeout connect 5s"], vec![send("x")], vec![]).servers(&["server s @DEAF@"]),
     ]
 }
