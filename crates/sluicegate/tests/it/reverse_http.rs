@@ -289,14 +289,14 @@ fn unneeded_connections_are_purged_but_the_last_one() {
 
 #[test]
 fn a_silent_server_is_disconnected_by_idle_ping() {
-    let edge = Edge::start(1, "proto h2", "idle-ping 100ms", "");
+    let edge = Edge::start(1, "proto h2", "idle-ping 2s", "");
     let mut alive = Scripted::connect(&edge);
     assert_eq!(alive.next(), Some(Event::Settings));
+    let alive = std::thread::spawn(move || alive.answer(204));
     edge.wait_for_idle(1);
     // It greets and reads nothing more, not even the pings.
     let mut silent = Scripted::connect(&edge);
     assert_eq!(silent.next(), Some(Event::Settings));
-    let alive = std::thread::spawn(move || alive.answer(204));
     edge.wait_for_idle(2);
     edge.wait_for_idle(1);
     let mut client = edge.client();
@@ -320,7 +320,7 @@ fn what_is_no_http_2_is_not_attached() {
 /// Checks use the connections that the server has opened; without one they fail at once, as in HAProxy 3.2.
 #[test]
 fn checks_use_attached_connections() {
-    let words = "check inter 50ms rise 1 fall 1\n option httpchk GET /health\n http-check expect string healthy";
+    let words = "check inter 50ms rise 1 fall 1\n timeout check 60s\n option httpchk GET /health\n http-check expect string healthy";
     let edge = Edge::start(2, "proto h2", words, "");
     let status = || {
         let text = Sluicegate::stats(&edge.program.directory().join("stats"), "show stat be 4 -1");
