@@ -14,11 +14,12 @@ fn program(body: &str) -> tempfile::TempDir {
     directory
 }
 
-fn text(global: &str, lines: &str) -> String {
+/// A file whose server is checked once in `inter`, which bounds a check, too.
+fn text(inter: &str, global: &str, lines: &str) -> String {
     format!(
-        "global\n nbthread 1\n insecure-fork-wanted\n stats socket PLACE level admin\n external-check{global}\ndefaults\n mode \
+        "global\n nbthread 1\n max-spread-checks 1ms\n insecure-fork-wanted\n stats socket PLACE level admin\n external-check{global}\ndefaults\n mode \
          http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten b\n bind FRONT\n option \
-         external-check\n{lines} server s 127.0.0.1:8 check inter 100ms fall 1 rise 1 maxconn 7 id 5\n"
+         external-check\n{lines} server s 127.0.0.1:8 check inter {inter} fall 1 rise 1 maxconn 7 id 5\n"
     )
 }
 
@@ -49,7 +50,7 @@ fn arguments_and_environment_are_haproxys() {
             directory.path().display()
         );
         let front = Listening::new();
-        let _running = start(&text(global, &lines), &front);
+        let _running = start(&text("60s", global, &lines), &front);
         let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).ok();
         let port = front.port().to_string();
         let arguments = wait_for("the check", || read("check.arguments")).replace(&port, "PORT");
@@ -86,10 +87,10 @@ fn arguments_and_environment_are_haproxys() {
 
 #[test]
 fn the_end_of_the_program_is_the_result() {
-    for (body, expected) in [
-        ("exit 0", ["PROCOK", "0", "External check passed"]),
-        ("exit 3", ["PROCERR", "3", "External check error"]),
-        ("exec sleep 60", ["PROCTOUT", "", "External check timeout"]),
+    for (body, inter, expected) in [
+        ("exit 0", "60s", ["PROCOK", "0", "External check passed"]),
+        ("exit 3", "60s", ["PROCERR", "3", "External check error"]),
+        ("exec sleep 60", "100ms", ["PROCTOUT", "", "External check timeout"]),
     ] {
         let directory = program(body);
         // The name is searched for in the path.
@@ -97,14 +98,14 @@ fn the_end_of_the_program_is_the_result() {
             " external-check path /nowhere:{}:/bin\n external-check command check\n",
             directory.path().display()
         );
-        let (place, _server, _front) = ours(&text("", &lines));
+        let (place, _server, _front) = ours(&text(inter, "", &lines));
         let found = wait_for("a check", || found(&place).filter(|found| found[0] == expected[0]));
         assert_eq!(found[2], expected[2]);
         if !expected[1].is_empty() {
             assert_eq!(found[1], expected[1]);
         }
     }
-    let (place, mut server, _front) = ours(&text("", " external-check command /no/such/program\n"));
+    let (place, mut server, _front) = ours(&text("60s", "", " external-check command /no/such/program\n"));
     let found = wait_for("a check", || found(&place));
     assert_eq!([&*found[0], &*found[2]], ["SOCKERR", "Socket error"]);
     server.program.wait_for_output("No such file or directory");
@@ -116,7 +117,7 @@ fn programs_are_waited_for() {
     let directory = program("echo $$ >> $0.pids; exec sleep 60");
     let lines =
         format!(" external-check path /bin:/usr/bin\n external-check command {}/check\n", directory.path().display());
-    let (_place, _server, _front) = ours(&text("", &lines));
+    let (_place, _server, _front) = ours(&text("100ms", "", &lines));
     let pids = wait_for("three checks", || {
         let text = std::fs::read_to_string(directory.path().join("check.pids")).ok()?;
         (text.lines().count() >= 3).then_some(text)
@@ -135,8 +136,9 @@ fn what_is_missing_is_reported() {
         let output = std::process::Command::new(crate::BINARY).arg("check").arg(&path).output().expect("it runs");
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     };
-    let whole =
-        text("", " external-check command /bin/true\n").replace("PLACE", "/tmp/x").replace("FRONT", "127.0.0.1:1");
+    let whole = text("60s", "", " external-check command /bin/true\n")
+        .replace("PLACE", "/tmp/x")
+        .replace("FRONT", "127.0.0.1:1");
     for (from, to, expected) in [
         (" external-check\n", "", "unable to find required 'global.external-check'"),
         (" external-check command /bin/true\n", "", "unable to find required 'external-check command'"),

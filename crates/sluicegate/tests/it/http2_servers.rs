@@ -493,7 +493,7 @@ fn pool_conn_name_names_the_connections_that_a_request_may_use() {
 fn checks_speak_the_protocol_of_the_server() {
     let server = Server::start();
     let lines = format!(
-        " option httpchk GET /plain\n http-check expect string hello\n server s {} proto h2 check inter 100ms",
+        " timeout check 60s\n option httpchk GET /plain\n http-check expect string hello\n server s {} proto h2 check inter 2s",
         server.address
     );
     let (proxy, ..) = proxy(&lines);

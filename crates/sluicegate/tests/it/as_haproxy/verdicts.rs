@@ -489,7 +489,7 @@ fn checks_send_the_unique_id_of_their_backend() {
     let _running = crate::start(
         &format!(
             "{HTTP}frontend f\n bind {}\n http-request return status 200\nbackend b\n unique-id-format N-%[be_name]\n \
-             option httpchk\n http-check send hdr rid %[unique-id]\n server s {} check inter 100ms\n",
+             timeout check 60s\n option httpchk\n http-check send hdr rid %[unique-id]\n server s {} check inter 2s\n",
             front.word(),
             origin.local_addr().unwrap()
         ),

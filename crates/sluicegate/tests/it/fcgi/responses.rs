@@ -223,7 +223,7 @@ fn checks_are_haproxys() {
                 "POST" => request.answer("Status: 503 Busy\r\n\r\nbody"),
                 _ => request.answer("Content-type: text/plain\r\n\r\nwell"),
             });
-            let gate = Gate::start(ours, &app.address, Parts { backend, server: "check inter 100ms", ..SPLIT });
+            let gate = Gate::start(ours, &app.address, Parts { backend, server: "check inter 2s", ..SPLIT });
             let result = wait_for("a check", || {
                 let stat = gate.stats("show stat b 4 -1");
                 let row = stat.lines().find(|line| line.starts_with("b,s,"))?;

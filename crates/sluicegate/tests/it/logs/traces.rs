@@ -128,7 +128,7 @@ fn checks_and_http2_are_sources() {
     let traces = "traces\n trace check sink r level proto verbosity clean start now\n trace h2 sink buf0 verbosity advanced \
                   start now\n";
     let runner = ours(&format!(
-        "{} use_backend b\nbackend b\n server s PLACE.h2 proto h2 check inter 20ms\nbackend c\n server d 127.0.0.1:1 check inter \
+        "{} use_backend b\nbackend b\n server s PLACE.h2 proto h2 check inter 2s\nbackend c\n server d 127.0.0.1:1 check inter \
          20ms\nfrontend g\n bind PLACE.h2 proto h2\n http-request return status 200 hdr x-of g\n",
         text(traces).replace(" http-request return status 200\n", "")
     ));
