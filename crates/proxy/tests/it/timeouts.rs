@@ -92,6 +92,7 @@ fn a_client_that_stops_in_its_body_is_let_go() {
 fn a_client_that_stops_in_its_body_does_not_use_up_the_servers_time() {
     let origin = Origin::new();
     let gate = http(&origin, |proxy| {
+        proxy.timeouts.http_request = Some(Duration::from_secs(60));
         proxy.timeouts.client = SHORT;
         proxy.timeouts.server = Some(Duration::from_millis(1));
     });

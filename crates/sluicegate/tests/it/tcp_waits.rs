@@ -67,18 +67,18 @@ const CASES: &[Case] = &[
         sends: ("", false),
         ends: "cR - -",
     },
-    // The client's time of 400 ms began before the delay of 300, the server's of 300 behind it.
+    // The client's time of 3 s began before the delay of 2, the server's of 2 behind it.
     Case {
         name: "silent-behind-rules",
-        frontend: " timeout client 400ms\n tcp-request inspect-delay 300ms\n tcp-request content accept if WAIT_END",
-        backend: " timeout server 300ms",
+        frontend: " timeout client 3s\n tcp-request inspect-delay 2s\n tcp-request content accept if WAIT_END",
+        backend: " timeout server 2s",
         server: Server::Silent,
         sends: ("", false),
         ends: "cD + +",
     },
     Case {
         name: "silent-in-the-responses-rules",
-        frontend: " timeout client 200ms",
+        frontend: " timeout client 1500ms",
         backend: " tcp-response inspect-delay 60s\n tcp-response content accept if WAIT_END",
         server: Server::Silent,
         sends: ("x", false),
@@ -103,7 +103,7 @@ const CASES: &[Case] = &[
     Case {
         name: "short-in-queue",
         frontend: " timeout client 200ms",
-        backend: " timeout queue 600ms",
+        backend: " timeout queue 2s",
         server: Server::Taken(60_000),
         sends: ("x", false),
         ends: "cQ + -",
@@ -129,7 +129,7 @@ const CASES: &[Case] = &[
         name: "sent-and-ended-in-queue",
         frontend: "",
         backend: "",
-        server: Server::Taken(200),
+        server: Server::Taken(60_000),
         sends: ("x", true),
         ends: "-- + +",
     },
@@ -144,7 +144,7 @@ const CASES: &[Case] = &[
     Case {
         name: "silent-while-connecting",
         frontend: " timeout client 200ms",
-        backend: " timeout connect 600ms",
+        backend: " timeout connect 2s",
         server: Server::Hanging,
         sends: ("", false),
         ends: "cC + -",
@@ -210,6 +210,10 @@ impl Place {
             let client = TcpStream::connect(self.other.address()).expect("connected");
             (client, accept())
         });
+        if !case.sends.0.is_empty() {
+            // Its time does not begin before it has sent its data.
+            crate::robust::accept_with_data(&self.gate.listener);
+        }
         let mut client = Client::connect(&self.gate.address());
         client.send(case.sends.0);
         if case.sends.1 {
@@ -223,8 +227,11 @@ impl Place {
             });
             client.finish();
         }
-        // The other client's time ends its connection.
+        // The other client's time ends its connection, or it leaves because everything has come.
         let other = other.map(|(client, mut server)| {
+            if case.sends.1 && case.ends.ends_with("+ +") {
+                client.shutdown(std::net::Shutdown::Both).expect("shut");
+            }
             spawn(move || {
                 let _ = server.read_to_end(&mut Vec::new());
                 drop((client, server));
@@ -270,8 +277,7 @@ fn with_program<R>(is_ours: bool, text: &str, gates: &[&Listening], talk: impl F
 #[test]
 fn waiting_streams_end_as_haproxys() {
     for (at, case) in CASES.iter().enumerate() {
-        let mut seen = Vec::new();
-        for is_ours in [false, true] {
+        let run = |is_ours: bool| {
             let place = Place::of(case);
             let directory = tempfile::tempdir().expect("a directory");
             let stats = directory.path().join("stats");
@@ -282,11 +288,16 @@ fn waiting_streams_end_as_haproxys() {
                 place.lines(case)
             );
             let gates = [&place.gate, &place.other];
-            seen.push(with_program(is_ours, &text, &gates, |program| {
+            with_program(is_ours, &text, &gates, |program| {
                 let got = place.play(case, &stats);
                 (wait_for("the log line", || logged(program, case.name)), got)
-            }));
-        }
+            })
+        };
+        // Side by side, because both wait for what times out.
+        let seen = std::thread::scope(|scope| {
+            let runs = [false, true].map(|is_ours| scope.spawn(move || run(is_ours)));
+            runs.map(|run| run.join().expect("no panic"))
+        });
         assert_eq!(seen[0], seen[1], "{at} {}: haproxy's, then ours", case.name);
         assert_eq!(seen[1].0, case.ends, "{}", case.name);
     }

@@ -213,7 +213,7 @@ fn a_stream_fails_alone() {
 #[test]
 fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
     let act = |number| if number % 10 == 3 { Act::Silence } else { Act::Answer };
-    let (fields, seen) = check(act, "-c 1 --streams 4 --timeout 400ms");
+    let (fields, seen) = check(act, "-c 1 --streams 4 --timeout 2s");
     // A machine that stands still for as long is too late for others as well.
     let late = fields.count("failures.timeout.count");
     assert!((2..20).contains(&late), "{late}");

@@ -450,7 +450,7 @@ fn rules_set_timeouts_and_pauses() {
          listen f\n bind 127.0.0.1:1\n log @LOG@ format raw local0\n log-format \"%ST %tsc %[cur_server_timeout]\"\n \
          http-request set-timeout server 20ms if {{ path /server }}\n \
          http-request set-timeout server req.hdr_val(ms) if {{ req.hdr(ms) -m found }}\n \
-         http-request set-timeout client 20ms if {{ path /client }}\n \
+         http-request set-timeout client 500ms if {{ path /client }}\n \
          http-request set-timeout tunnel 70ms\n http-request pause 1 if {{ path /server }}\n \
          http-request set-var(txn.t) date(0,ms)\n http-request pause int(30) if {{ path /pause }}\n \
          http-request return status 200 content-type a/b lf-string \"%[date(0,ms),sub(txn.t)] %[cur_tunnel_timeout]\" \

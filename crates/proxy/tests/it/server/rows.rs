@@ -206,7 +206,7 @@ fn retries_and_redispatch_decide_how_often_and_where() {
 #[test]
 fn timeout_queue_answers_who_waits_and_the_slot_serves_the_next() {
     let origin = Origin::new();
-    let whole = start(&format!(" timeout queue 20ms\n server s {} maxconn 1\n", origin.address));
+    let whole = start(&format!(" timeout queue 1s\n server s {} maxconn 1\n", origin.address));
     let mut first = Client::connect(&whole.address());
     first.send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut peer = origin.accept();

@@ -94,7 +94,7 @@ fn a_response_that_is_cut_counts_as_a_failure() {
     });
     let lines = format!(
         "frontend f\n bind @BIND@\n stick-table type ip size 100 expire 1h store http_req_cnt,http_fail_cnt\n http-request \
-         track-sc0 src\n default_backend b\nbackend b\n timeout server 100ms\n server cut {address}\n"
+         track-sc0 src\n default_backend b\nbackend b\n timeout server 2s\n server cut {address}\n"
     );
     let pair = Pair::start(&lines);
     for (path, failures) in [("/", 1), ("/wait", 2)] {

@@ -191,7 +191,7 @@ fn all() -> Vec<Case> {
         case("protocol without upgrade", vec![send("GET / HTTP/1.1\r\nUpgrade: own\r\n\r\n"), wait("one")], vec![reply(OK)]),
         case("upgrade with a body", vec![send("POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: own\r\nContent-Length: 3\r\n\r\nabc"), wait("\r\n\r\n"), send("ping"), wait("pong")],
             vec![reply_after("abc", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: own\r\n\r\n"), reply_after("ping", "pong")])
-            .options(&["timeout http-request 200ms"])
+            .options(&["timeout http-request 2s"])
             .instead("2.6 took the wish away from requests with a body, which broke its users (haproxy issue 2684)",
                 "HTTP/1.1 101 Switching Protocols\nconnection: Upgrade\nupgrade: own\n\npong\n--- server\nPOST / HTTP/1.1\nconnection: Upgrade\nupgrade: own\ncontent-length: 3\n\nabc\nping\n[no end of head]\n"),
         case("upgrade with early data", vec![send("GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: own\r\n\r\nping"), wait("pong")],

@@ -105,8 +105,8 @@ fn options_without_a_path_ask_for_the_whole_server() {
 /// The parameter may be in the body, whatever the target has; a server that is known already gets the request at once.
 #[test]
 fn the_body_of_a_post_is_awaited_for_the_parameter_that_chooses_a_server() {
-    for word in ["", " check_post"] {
-        let lines = format!(" timeout http-request 300ms\n balance url_param u{word}\n{}", echo());
+    let check = |word: &str| {
+        let lines = format!(" timeout http-request 1500ms\n balance url_param u{word}\n{}", echo());
         let both = Both::logging("%HPO %b/%s %ts", "", &lines);
         let stalled = |address: &str, target: &str| {
             let mut client = Client::connect(address);
@@ -123,7 +123,13 @@ fn the_body_of_a_post_is_awaited_for_the_parameter_that_chooses_a_server() {
             seen(&Client::connect(address).post("POST /whole\nhost: h\ncontent-length: 3", b"u=1"))
         });
         assert_eq!(answer.1, 200);
-    }
+    };
+    // Side by side, because both wait for what times out.
+    std::thread::scope(|scope| {
+        for word in ["", " check_post"] {
+            scope.spawn(move || check(word));
+        }
+    });
     let server = Origin::start(|mut client| {
         if Request::read_head(&mut client).is_some() {
             client.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
@@ -269,9 +275,15 @@ fn responses_that_have_come_end_in_their_last_state() {
         };
         format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n{}", "x".repeat(len))
     });
-    let both = Both::logging("%HPO %ST %ts", " timeout client 300ms", &server);
+    let both = Both::logging("%HPO %ST %ts", " timeout client 500ms\n timeout http-request 60s", &server);
+    let patient = Both::logging("%HPO %ST %ts", "", &server);
+    for gate in [&both.theirs.1, &both.ours.1] {
+        // The time of a client of HTTP/1 does not begin before it has sent its request.
+        crate::robust::accept_with_data(&gate.listener);
+    }
     let settings = Settings { max_concurrent_streams: 0, initial_window: 100, ..Settings::default() };
     let ends = |path: &str, resets: bool| {
+        let both = if resets { &patient } else { &both };
         both.agree(path, |address| {
             let mut client = Client::with(address, settings);
             client.consumes = false;

@@ -28,13 +28,14 @@ fn silent_connections_time_out() {
     let mut client = Client::connect(&gate.address());
     assert_eq!(client.get("/").status, 200);
     ends_with(&mut client, 1, ErrorCode::NO_ERROR);
-    let lines = lines("300ms", "300ms");
-    let (_server, gate) = front(&lines);
+    let (_server, gate) = front(&lines("2s", "300ms"));
     let mut client = Client::by_hand(&gate.address());
     let get = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "h")];
     client.raw(&[&super::requests::headers(1, 5, &get)[..], &[0, 0, 9]].concat());
     ends_with(&mut client, 1, ErrorCode::NO_ERROR);
     // An incomplete preface, after ALPN or not, ends the connection without a GOAWAY.
+    let lines = lines("300ms", "300ms");
+    let (_server, gate) = front(&lines);
     let mut plain = Plain::connect(&gate.address());
     plain.send(&PREFACE[..20]);
     plain.read_to_end();
@@ -95,9 +96,10 @@ fn answers_at_once_begin_the_idle_time_anew() {
 fn streams_time_out_alone() {
     let origin = Origin::start(|mut client| drop(client.read_to_end()));
     let lines = " log stdout format raw local0 info\n log-format \"%HPO %ST %ts\"\n timeout http-keep-alive 60s\n \
-                 timeout client 300ms\n timeout http-request 300ms\n option http-buffer-request\n \
+                 timeout client 300ms\n timeout http-request 2s\n option http-buffer-request\n \
                  http-request return status 200 if { path /ok }";
     let (mut server, gate) = before(&origin, lines, " timeout server 300ms");
+    // The time for a request is also that until the first one begins.
     let mut client = Client::connect(&gate.address());
     // The body does not come, and the server does not answer.
     let body = client.begin("POST /body\nhost: h\ncontent-length: 3", false);
@@ -120,7 +122,8 @@ fn clients_that_do_not_read_time_out() {
             client.send(pattern(len));
         }
     });
-    let lines = " log stdout format raw local0 info\n log-format \"%HPO %ST %ts\"\n timeout client 500ms\n timeout http-keep-alive 60s";
+    let lines = " log stdout format raw local0 info\n log-format \"%HPO %ST %ts\"\n timeout client 500ms\n timeout http-request 60s\n \
+                 timeout http-keep-alive 60s";
     let (mut server, gate) = before(&origin, lines, "");
     let settings = Settings { max_concurrent_streams: 0, initial_window: 100, ..Settings::default() };
     let mut client = Client::with(&gate.address(), settings);

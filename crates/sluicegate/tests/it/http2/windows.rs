@@ -70,7 +70,7 @@ fn a_response_that_does_not_fit_a_window_does_not_end() {
             });
         }
     });
-    let lines = " timeout client 300ms\n http-request deny if { path /deny }";
+    let lines = " timeout client 300ms\n timeout http-request 60s\n http-request deny if { path /deny }";
     for path in ["/length", "/chunked", "/deny"] {
         let (_server, gate) = before(&origin, lines, "");
         let settings = Settings { max_concurrent_streams: 0, initial_window: 10, ..Settings::default() };

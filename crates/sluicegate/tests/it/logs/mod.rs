@@ -176,12 +176,12 @@ fn waits_of_rules_are_a_part_of_the_time_for_the_request() {
     let lines = [None, Some(Haproxy::start_2_8 as Starter)].map(|start| {
         let (target, directory) = (Target::new(), tempfile::tempdir().expect("a directory"));
         let script = directory.path().join("wait.lua");
-        let code = "core.register_action('wait', {'http-req'}, function() core.msleep(200) end)";
+        let code = "core.register_action('wait', {'http-req'}, function() core.msleep(1000) end)";
         std::fs::write(&script, code).expect("written");
         let text = format!(
             "global\n nbthread 1\n log {} format raw local0\n lua-load {}\ndefaults\n mode http\n timeout client 60s\n timeout \
              server 60s\n timeout connect 60s\nlisten l\n bind FRONT\n log global\n log-format \"%TR %Tw\"\n tcp-request \
-             inspect-delay 200ms\n tcp-request content accept if !{{ path /content }}\n tcp-request content accept if WAIT_END\n \
+             inspect-delay 1s\n tcp-request content accept if !{{ path /content }}\n tcp-request content accept if WAIT_END\n \
              http-request lua.wait if {{ path /lua }}\n http-request wait-for-body time 10s if {{ path /body }}\n retries 0\n \
              server s 127.0.0.1:{}\n",
             target.address(),
@@ -192,12 +192,12 @@ fn waits_of_rules_are_a_part_of_the_time_for_the_request() {
         WAITS.map(|path| {
             let mut client = Client::connect(&runner.front.address());
             client.send(format!("POST {path} HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\n"));
-            std::thread::sleep(std::time::Duration::from_millis(200));
+            std::thread::sleep(std::time::Duration::from_secs(1));
             client.send("x");
             assert_eq!(client.read_response().status, 503);
             let line = target.receive();
             let times: Vec<i64> = line.split_whitespace().map(|word| word.parse().expect("a number")).collect();
-            times.iter().map(|time| *time >= 150).collect::<Vec<_>>()
+            times.iter().map(|time| *time >= 950).collect::<Vec<_>>()
         })
     });
     assert_eq!(lines, [(); 2].map(|()| [(); 3].map(|()| vec![true, false])));

@@ -264,7 +264,7 @@ fn late_answers_are_ignored() {
         other => Some(polite(other, &|_| vec![set(TRANSACTION, "a", &str(b"yes"))])),
     });
     let front = showing(&["txn.e.a", "txn.e.failed"]);
-    let lines = " option set-on-error failed\n timeout processing 200ms\n messages m\n";
+    let lines = " option set-on-error failed\n timeout processing 2s\n messages m\n";
     let gate = Gate::start(true, &agent, &Parts { front: &front, agent: lines, messages: MESSAGE, ..PARTS });
     let slow = gate.get("/slow");
     assert_eq!(["x-txn.e.a", "x-txn.e.failed"].map(|name| slow.header(name)), [None, Some("1")]);

@@ -215,7 +215,7 @@ fn a_backend_of_agents_balances() {
 fn idle_connections_end() {
     let front = showing(&["txn.e.a"]);
     let agent = Agent::with(|_| Vec::new());
-    let parts = Parts { backend: " timeout server 100ms\n", ..parts(&front, LINES) };
+    let parts = Parts { backend: " timeout server 2s\n", ..parts(&front, LINES) };
     let gate = Gate::start(true, &agent, &parts);
     assert_eq!(gate.get("/").status, 200);
     let reason = agent.disconnected();
