@@ -123,6 +123,16 @@ fn wait_for_all(node: &super::Node, tag: u32, filled: &super::Node) {
     assert!(servers.values().any(|entry| entry.contains("server_id=7 server_key=s1")), "{servers:?}");
 }
 
+/// Sets data at a node until another one has them: what that one has sent before may arrive behind them and take their
+/// place.
+#[track_caller]
+fn pass(from: &super::Node, to: &super::Node, (table, key): (&str, &str), gpc0: u32) {
+    wait_for(&format!("gpc0={gpc0} of {table} {key} at {}", to.name), || {
+        from.set(table, key, &format!("data.gpc0 {gpc0}"));
+        to.entry(table, key).is_some_and(|entry| has(&entry, &format!("gpc0={gpc0}"))).then_some(())
+    });
+}
+
 #[track_caller]
 fn pass_in_both_directions(one: Kind, other: Kind) {
     let gates = [Listening::new(), Listening::new()];
@@ -139,10 +149,8 @@ fn pass_in_both_directions(one: Kind, other: Kind) {
     fill(&b, 2);
     wait_for_all(&a, 2, &b);
     // A later change overwrites.
-    b.set("texts", "both", "data.gpc0 76");
-    a.wait_for_entry("texts", "both", "gpc0=76");
-    a.set("texts", "both", "data.gpc0 77");
-    b.wait_for_entry("texts", "both", "gpc0=77");
+    pass(&b, &a, ("texts", "both"), 76);
+    pass(&a, &b, ("texts", "both"), 77);
     // Changes that come one after another arrive as the last one.
     for number in 1..=50 {
         b.set("numbers", "5", &format!("data.gpc0 {number}"));
@@ -164,10 +172,8 @@ fn pass_in_both_directions(one: Kind, other: Kind) {
     a.wait_for_entry("texts", "later", "gpc0=6");
     // And changes pass in both directions again.
     a.wait_for_peer("b");
-    a.set("ips", "10.9.9.9", "data.gpc0 1");
-    b.wait_for_entry("ips", "10.9.9.9", "gpc0=1");
-    b.set("ips", "10.9.9.9", "data.gpc0 2");
-    a.wait_for_entry("ips", "10.9.9.9", "gpc0=2");
+    pass(&a, &b, ("ips", "10.9.9.9"), 1);
+    pass(&b, &a, ("ips", "10.9.9.9"), 2);
 }
 
 #[test]
