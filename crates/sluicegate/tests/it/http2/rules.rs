@@ -1,5 +1,7 @@
 //! Rules, scripts, limits and queues: each stream is a request of its own.
 
+use std::io::Write;
+
 use super::*;
 use sluicegate_testkit::wait_for;
 use sluicegate_wire::http2::ErrorCode;
@@ -60,8 +62,11 @@ fn waiting_streams_do_not_hold_up_others() {
     server.program.wait_for_output("/pit 500 PT\n");
     assert_eq!(client.get("/").status, 200);
     assert_eq!(client.goaway, None);
-    // `silent-drop` ends the connection without sending anything.
+    // `silent-drop` ends the connection without sending anything: what comes later finds nobody.
     client.begin("GET /drop\nhost: h", true);
+    let ping = frame(6, 0, 0, &[0; 8]);
+    let mut socket = client.socket();
+    wait_for("the end", || socket.write_all(&ping).is_err().then_some(()));
     client.until_closed();
     assert_eq!(client.goaway, None);
 }
