@@ -88,7 +88,7 @@ const CONFIGURATION: &str = "global\n nbthread 1\n lua-load DIRECTORY/script.lua
     http-request use-service lua.http if { path /service }\n default_backend o\n\
     backend o\n server s ORIGIN\n http-request set-path /origin\n http-response lua.response\n\
     backend b\n stick-table type ip size 10 expire 1m store gpc0\n server s 127.0.0.1:1 check inter 1d\n\
-    listen t\n mode tcp\n bind TCP\n tcp-request inspect-delay 1s\n tcp-request content lua.connection\n \
+    listen t\n mode tcp\n bind TCP\n tcp-request inspect-delay 9s\n tcp-request content lua.connection\n \
     tcp-request content use-service lua.tcp\n";
 
 /// Starts a program by `start`, which gets its directory and configuration, and returns what the script has said.
