@@ -24,8 +24,8 @@ use crate::server::{Admin, Detail, ServerRun, clear_idle};
 pub(super) const BUSY: &str = "Server still has connections attached to it, cannot remove it.";
 
 /// The time in which the last connections of a server may end, before it cannot be deleted for them: a worker may not have
-/// seen yet that a client has left.
-const ENDING_MAX: Duration = Duration::from_millis(50);
+/// seen yet that a client has left. On a machine with more to do than it can, it may not run for a tenth of a second.
+const ENDING_MAX: Duration = Duration::from_millis(500);
 const LOOKS_EACH: Duration = Duration::from_millis(2);
 
 /// The commands of this module.
