@@ -118,9 +118,9 @@ fn a_rate_that_grows_has_no_limit_and_limits_are_recommended() {
     let url = super::demo("/delay/20");
     let dir = tempfile::tempdir().expect("a directory");
     let page = dir.path().join("page.html");
-    let (limits, report) = found(&format!("--steps 1,3 --html {}", page.display()), &url, 0);
+    let (limits, report) = found(&format!("--steps 1,8 --html {}", page.display()), &url, 0);
     assert!(limits.iter().all(|name| name.ends_with("cpu")), "{limits:?}\n{report}");
-    assert!(report.contains("all steps are made") && report.contains("3 connections have 95 % of it"), "{report}");
+    assert!(report.contains("all steps are made") && report.contains("8 connections have 95 % of it"), "{report}");
     for part in ["\n  server maxconn  ", "\n  fullconn        ", "\n  maxconn         ", "\n  timeout queue   "] {
         assert!(report.contains(part), "{report}");
     }
