@@ -128,7 +128,7 @@ pub struct ProxyLog {
     counts_lines: bool,
     /// Whether a stream's line is written before its end ([`Logging::is_early`]).
     ///
-    /// [`Logging::is_early`]: sluicegate_config::Logging::is_early
+    /// [`Logging::is_early`]: sluicegate_config::model::Logging::is_early
     early: bool,
     /// Whether some line is written when a connection is established or a response begins.
     pub(crate) has_steps: bool,

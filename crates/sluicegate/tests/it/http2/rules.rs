@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use super::requests::frame;
 use super::*;
 use sluicegate_testkit::wait_for;
 use sluicegate_wire::http2::ErrorCode;
