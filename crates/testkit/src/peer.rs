@@ -298,7 +298,10 @@ impl Haproxy {
     fn start_program(program: &Path, configuration: &str, inherited: &[RawFd]) -> Haproxy {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("haproxy.cfg");
-        std::fs::write(&path, configuration).expect("writable");
+        // Of threads that write to stdout at the same time, HAProxy lets one lose its line.
+        let is_alone = configuration.contains("log stdout") && !configuration.contains("nbthread");
+        let alone = if is_alone { "global\n    nbthread 1\n" } else { "" };
+        std::fs::write(&path, format!("{alone}{configuration}")).expect("writable");
         let mut command = Command::new(program);
         command.arg("-db").arg("-f").arg(&path);
         let program = Program::start(command, inherited);
