@@ -38,6 +38,15 @@ impl Cluster {
         }
     }
 
+    /// Returns the names or addresses of the nodes, in their order.
+    pub(super) fn hosts(&self) -> Vec<String> {
+        let host = |server: &Server| match server {
+            Server::Tcp(host, _) => Some(host.clone()),
+            Server::Unix(_) => None,
+        };
+        self.servers.iter().filter_map(host).collect()
+    }
+
     /// Divides the requests of a client by the nodes' numbers of slots; the first node gets the rest.
     pub(super) fn shares(&self, requests: u64) -> Vec<u64> {
         let of_slots = &self.nodes.of_slots;

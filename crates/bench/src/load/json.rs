@@ -201,7 +201,7 @@ fn tls_settings(w: &mut Writer, tls: &TlsPlan) {
     w.field("server_name", tls.server_name.as_str());
     let verify = match &tls.verify {
         Verify::System => "system",
-        Verify::File(_) => "file",
+        Verify::Files(_) => "file",
         Verify::Nobody => "none",
     };
     w.field("verify", verify);

@@ -24,7 +24,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, ProtocolVersion,
-    SignatureScheme, SupportedProtocolVersion,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
 };
 use sluicegate_tls::policy::{self, Policy, ServerSettings};
 use sluicegate_tls::verify::ServerVerifier;
@@ -51,6 +51,8 @@ pub(crate) struct TlsPlan {
     /// The names of the nodes of a cluster, which the connections have in turn; empty: all have that name.
     pub(crate) node_names: Vec<String>,
     pub(crate) verify: Verify,
+    /// The suites that are offered; `None`: all.
+    pub(crate) suites: Option<Vec<SupportedCipherSuite>>,
     /// The only version; `None`: 1.2 and 1.3.
     pub(crate) version: Option<Version>,
     /// The client's certificates and the file of its key, which may be the same.
@@ -66,8 +68,9 @@ pub(crate) struct TlsPlan {
 pub(crate) enum Verify {
     /// Those of the system.
     System,
-    /// Those of a file.
-    File(PathBuf),
+    /// Those of files, and of directories in which each has its hash as its name (`openssl rehash`), with the options that
+    /// name them.
+    Files(Vec<(&'static str, PathBuf)>),
     /// None: any certificate is accepted.
     Nobody,
 }
@@ -102,7 +105,11 @@ pub(super) struct Connector {
 impl Connector {
     /// Reads the files. The error names the option and the defect.
     pub(super) fn new(plan: &TlsPlan) -> Result<Connector, String> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        if let Some(suites) = &plan.suites {
+            provider.cipher_suites.clone_from(suites);
+        }
+        let provider = Arc::new(provider);
         let versions: &[&SupportedProtocolVersion] = match plan.version {
             None => rustls::DEFAULT_VERSIONS,
             Some(Version::Tls12) => &[&rustls::version::TLS12],
@@ -113,7 +120,7 @@ impl Connector {
             .map_err(|error| error.to_string())?;
         let authorities = match &plan.verify {
             Verify::System => Some(system_authorities()?),
-            Verify::File(path) => Some(authorities("--cacert", path)?),
+            Verify::Files(paths) => Some(bundle(paths)?),
             Verify::Nobody => None,
         };
         // The call's name warns of verifiers that accept any certificate, as `--insecure` does.
@@ -305,6 +312,41 @@ fn system_authorities() -> Result<Bundle, String> {
         ));
     };
     authorities("the system's authorities", &path)
+}
+
+/// Returns the authorities of all files.
+fn bundle(paths: &[(&'static str, PathBuf)]) -> Result<Bundle, String> {
+    let mut all: Option<Bundle> = None;
+    for (option, path) in paths {
+        let files = if path.is_dir() { hashed(option, path)? } else { vec![path.clone()] };
+        for file in files {
+            let found = authorities(option, &file)?;
+            match &mut all {
+                Some(all) => all.certificates.extend(found.certificates),
+                None => all = Some(found),
+            }
+        }
+    }
+    all.ok_or_else(|| "no file of authorities is named".to_owned())
+}
+
+/// Returns the files of a directory that OpenSSL would read: eight hexadecimal digits, a full stop and a number.
+fn hashed(option: &str, directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |text: &str| format!("{option} {}: {text}", directory.display());
+    let is_hash = |name: &str| {
+        name.split_once('.').is_some_and(|(hash, number)| {
+            let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+            is_number && hash.len() == 8 && hash.bytes().all(|digit| digit.is_ascii_hexdigit())
+        })
+    };
+    let entries = std::fs::read_dir(directory).map_err(|error| failed(&error.to_string()))?;
+    let names = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_hash));
+    let mut files: Vec<PathBuf> = names.map(|entry| entry.path()).collect();
+    files.sort();
+    match files.is_empty() {
+        true => Err(failed("no certificate has its hash as its name\n\nhint: openssl rehash DIRECTORY")),
+        false => Ok(files),
+    }
 }
 
 fn authorities(option: &str, path: &Path) -> Result<Bundle, String> {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use rustls::SupportedCipherSuite;
+
 use super::{HINT, value};
 use crate::load::tls::{TlsPlan, Verify, Version};
 
@@ -29,6 +31,9 @@ pub(crate) struct TlsOptions {
     pub(crate) tls: bool,
     pub(crate) insecure: bool,
     pub(crate) authorities: Option<PathBuf>,
+    /// A directory with more of them, by their hashes.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) suites: Option<Vec<SupportedCipherSuite>>,
     pub(crate) server_name: Option<String>,
     pub(crate) version: Option<Version>,
     pub(crate) certificate: Option<PathBuf>,
@@ -107,10 +112,14 @@ impl TlsOptions {
         nameless: &str,
         protocols: &'static [&'static str],
     ) -> Result<TlsPlan, String> {
-        let verify = match (self.insecure, self.authorities) {
-            (true, Some(_)) => return Err("--insecure verifies nothing, so --cacert is of no use with it".to_owned()),
+        let files = [("--cacert", self.authorities), ("--cacertdir", self.directory)];
+        let files: Vec<_> = files.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
+        let verify = match (self.insecure, files.first()) {
+            (true, Some((option, _))) => {
+                return Err(format!("--insecure verifies nothing, so {option} is of no use with it"));
+            }
             (true, None) => Verify::Nobody,
-            (false, Some(path)) => Verify::File(path),
+            (false, Some(_)) => Verify::Files(files),
             (false, None) => Verify::System,
         };
         let certificate = match (self.certificate, self.key) {
@@ -124,7 +133,7 @@ impl TlsOptions {
             (None, Some(host)) => host.to_owned(),
             (None, None) => return Err(format!("{nameless}; TLS needs one: --servername NAME")),
         };
-        let (version, resume) = (self.version, self.resume);
-        Ok(TlsPlan { server_name, node_names: Vec::new(), verify, version, certificate, resume, protocols })
+        let (suites, version, resume) = (self.suites, self.version, self.resume);
+        Ok(TlsPlan { server_name, node_names: Vec::new(), verify, suites, version, certificate, resume, protocols })
     }
 }

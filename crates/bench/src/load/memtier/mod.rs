@@ -310,11 +310,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, inputs: &Inputs, number: u
     }
     let mut tls = tls(options)?;
     if let (Some(tls), Some(cluster), false) = (&mut tls, cluster, options.has_server_name()) {
-        let host = |server: &Server| match server {
-            Server::Tcp(host, _) => Some(host.clone()),
-            Server::Unix(_) => None,
-        };
-        tls.node_names = cluster.servers.iter().filter_map(host).collect();
+        tls.node_names = cluster.hosts();
     }
     let connect_timeout_ns = options.connection_timeout_s.map_or(10_000_000_000, |seconds| seconds * 1_000_000_000);
     let load = Load {

@@ -3,6 +3,9 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use rustls::SupportedCipherSuite;
+use sluicegate_tls::suite;
+
 use super::tests_of;
 use crate::load::arguments::tls::TlsOptions;
 use crate::load::arguments::{MAX_BYTES, MAX_CONNECTIONS, MAX_PIPELINE, redis_server};
@@ -40,6 +43,8 @@ pub(super) struct Options {
     pub(super) server: Server,
     pub(super) login: Login,
     pub(super) tls: Option<TlsPlan>,
+    /// Whether `--sni` names the server.
+    pub(super) has_server_name: bool,
     pub(super) clients: u64,
     pub(super) requests: u64,
     pub(super) data_size: usize,
@@ -87,6 +92,7 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
         server: Server::Tcp("127.0.0.1".to_owned(), 6379),
         login: Login::default(),
         tls: None,
+        has_server_name: false,
         clients: 50,
         requests: 100_000,
         data_size: 3,
@@ -108,6 +114,7 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
     };
     let (mut host, mut port, mut socket) = ("127.0.0.1".to_owned(), 6379, None);
     let (mut tls, mut reads_input) = (TlsOptions::default(), false);
+    let (mut ciphers, mut ciphersuites) = (None, None);
     let mut words = line.iter();
     while let Some(word) = words.next() {
         let name = word.as_str();
@@ -172,7 +179,9 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
             "--insecure" => tls.insecure = true,
             "--cert" => tls.certificate = Some(PathBuf::from(text()?)),
             "--key" => tls.key = Some(PathBuf::from(text()?)),
-            "--cacertdir" | "--tls-ciphers" | "--tls-ciphersuites" => return Err(format!("{name} is not supported")),
+            "--cacertdir" => tls.directory = Some(PathBuf::from(text()?)),
+            "--tls-ciphers" => ciphers = Some(text()?),
+            "--tls-ciphersuites" => ciphersuites = Some(text()?),
             _ => return Err(invalid(name)),
         }
     }
@@ -191,9 +200,7 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
         None => Server::Tcp(host.clone(), port),
     };
     if options.cluster {
-        for (is_given, name) in
-            [(matches!(options.server, Server::Unix(_)), "-s"), (options.login.db > 0, "--dbnum"), (tls.tls, "TLS")]
-        {
+        for (is_given, name) in [(matches!(options.server, Server::Unix(_)), "-s"), (options.login.db > 0, "--dbnum")] {
             if is_given {
                 return Err(format!("--cluster does not go with {name}"));
             }
@@ -205,9 +212,44 @@ pub(super) fn parse(line: &[String]) -> Result<Asked, String> {
             Server::Unix(_) => None,
         };
         tls.authorities = tls.authorities.filter(|_| !tls.insecure);
+        tls.directory = tls.directory.filter(|_| !tls.insecure);
+        tls.suites = suites(ciphers.as_deref(), ciphersuites.as_deref(), &mut options.warnings)?;
+        options.has_server_name = tls.server_name.is_some();
         options.tls = Some(tls.plan(name, "a unix socket has no name", &[])?);
     }
     Ok(Asked::Run(Box::new(options)))
+}
+
+/// Returns the suites of both lists; one that is not given leaves all of its version.
+fn suites(
+    ciphers: Option<&str>,
+    ciphersuites: Option<&str>,
+    warnings: &mut Vec<&'static str>,
+) -> Result<Option<Vec<SupportedCipherSuite>>, String> {
+    if ciphers.or(ciphersuites).is_none() {
+        return Ok(None);
+    }
+    let mut all = Vec::new();
+    for (option, text, parse, default) in [
+        (
+            "--tls-ciphersuites",
+            ciphersuites,
+            suite::parse_tls13 as fn(&str) -> _,
+            suite::default_tls13().collect::<Vec<_>>(),
+        ),
+        ("--tls-ciphers", ciphers, suite::parse_tls12, suite::default_tls12().collect()),
+    ] {
+        match text.map(parse).transpose().map_err(|error: String| format!("{option}: {error}"))? {
+            Some(parsed) => {
+                if !parsed.unknown.is_empty() {
+                    warnings.push("Suites that are not known are left out of --tls-ciphers and --tls-ciphersuites.");
+                }
+                all.extend_from_slice(&parsed.list);
+            }
+            None => all.extend(default),
+        }
+    }
+    Ok(Some(all))
 }
 
 fn invalid(name: &str) -> String {

@@ -4,7 +4,7 @@
 //! recorded with its bounds. An error reply ends the run, as in redis-benchmark 7. Other than there, exactly `-n` requests
 //! are sent, not the next multiple of `-P`, and an interrupt prints what there is.
 //!
-//! Limits: a cluster is spoken to without TLS, and slots that move during a run show as a warning.
+//! Limits: slots that move during a run show as a warning.
 
 mod arguments;
 mod idle;
@@ -25,7 +25,7 @@ use super::redis::{ClientCommand, ClientKeys, Clients, RedisPlan, Word};
 use super::run;
 use super::target::Family;
 use super::template::{Content, Hole, KeySpace, Sizes, Template, Values};
-use super::tls::Connector;
+use super::tls::{Connector, TlsPlan};
 use arguments::{Asked, Options};
 use report::{CSV_HEADER, Servers, Settings};
 use tests_of::Test;
@@ -42,7 +42,8 @@ Usage: redis-benchmark [OPTIONS] [COMMAND ARGS...]
 server:
   -h HOST  (127.0.0.1)      -p PORT  (6379)      -s SOCKET      -u redis[s]://[USER:PASSWORD@]HOST[:PORT][/DB]
   -a PASSWORD   --user NAME   --dbnum N   -3 (RESP3)   --enable-tracking   --cluster
-  --tls   --sni NAME   --cacert FILE   --insecure   --cert FILE   --key FILE
+  --tls   --sni NAME   --cacert FILE   --cacertdir DIR   --insecure   --cert FILE   --key FILE
+  --tls-ciphers LIST   --tls-ciphersuites LIST
 requests:
   -c CLIENTS  (50)   -n REQUESTS  (100000)   -d BYTES  (3)   -P PIPELINE  (1)   -k 0|1  keep connections (1)
   -r N          replace each __rand_int__ by twelve digits below N
@@ -152,15 +153,15 @@ fn check(options: &Options, outcome: &Outcome) -> Result<(), String> {
 
 /// Asks the servers for their settings, and of a cluster for its nodes.
 fn servers(options: &Options, console: &mut Console<'_>) -> Result<(Servers, Option<Cluster>), String> {
+    let tls = options.tls.as_ref().map(Connector::new).transpose()?;
     if !options.cluster {
-        let tls = options.tls.as_ref().map(Connector::new).transpose()?;
         let settings = settings(options, &options.server, tls.as_ref())?;
         if settings.is_none() {
             warn(console, "Could not fetch server CONFIG");
         }
         return Ok((Servers::One(settings), None));
     }
-    let cluster = Cluster::find(&options.server, Family::Any, &options.login, None)?;
+    let cluster = Cluster::find(&options.server, Family::Any, &options.login, tls.as_ref())?;
     let count = cluster.servers.len();
     if count < 2 {
         return Err(format!("Invalid cluster: {count} node(s)."));
@@ -172,7 +173,8 @@ fn servers(options: &Options, console: &mut Console<'_>) -> Result<(Servers, Opt
     let mut all = Vec::new();
     for (number, (server, name)) in cluster.servers.iter().zip(&cluster.names).enumerate() {
         text.push_str(&format!("Master {number}: {name} {server}\n"));
-        let settings = settings(options, server, None)?;
+        let tls = of_node(options, vec![cluster.hosts()[number].clone()]).as_ref().map(Connector::new).transpose()?;
+        let settings = settings(options, server, tls.as_ref())?;
         if settings.is_none() {
             warn(console, &format!("Could not fetch node CONFIG {server}"));
         }
@@ -181,6 +183,15 @@ fn servers(options: &Options, console: &mut Console<'_>) -> Result<(Servers, Opt
     text.push('\n');
     print(console, &text)?;
     Ok((Servers::Cluster(all), Some(cluster)))
+}
+
+/// Returns the settings of TLS for nodes of a cluster, which bear their own names unless `--sni` names all of them.
+fn of_node(options: &Options, names: Vec<String>) -> Option<TlsPlan> {
+    let mut tls = options.tls.clone()?;
+    if !options.has_server_name {
+        tls.node_names = names;
+    }
+    Some(tls)
 }
 
 fn settings(
@@ -257,7 +268,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, test: &Test) -> Result<Pla
     // Each thread has a connection to every node.
     let threads = options.threads.clamp(1, (options.clients / nodes).max(1));
     let load = Load {
-        tls: options.tls.clone(),
+        tls: of_node(options, cluster.map_or(Vec::new(), Cluster::hosts)),
         connections: options.clients as usize,
         threads: threads as usize,
         requests: Some(options.requests),

@@ -61,8 +61,8 @@ fn options_have_their_defaults_and_forms() {
         ("-c 0", "-c 0: a number from 1"),
         ("-t sett", "there is no test 'sett'; there are ping, ping_inline, ping_mbulk, set, "),
         ("--user u", "--user wants -a"),
-        ("--cluster --tls", "--cluster does not go with TLS"),
-        ("--cacertdir /x", "--cacertdir is not supported"),
+        ("--tls --tls-ciphers NONE", "--tls-ciphers: no cipher of 'NONE' is supported"),
+        ("--tls --tls-ciphersuites NONE", "--tls-ciphersuites: no cipher suite of 'NONE' is supported"),
         ("--precision 5", "--precision 5: a number from 0 to 4"),
     ] {
         let error = parse(&split(line)).unwrap_err();

@@ -196,7 +196,9 @@ pub(super) fn cluster_of_two() -> ([RedisServer; 2], tempfile::TempDir) {
 }
 
 /// The same, of servers that are started with words, each with the port by which the cluster knows it.
-fn cluster(start: impl Fn(&dyn Fn() -> String) -> (RedisServer, u16)) -> ([(RedisServer, u16); 2], tempfile::TempDir) {
+pub(super) fn cluster(
+    start: impl Fn(&dyn Fn() -> String) -> (RedisServer, u16),
+) -> ([(RedisServer, u16); 2], tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let bus = std::cell::Cell::new(0);
     let start = |name: &str| {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use sluicegate_bench::load::{Console, Face};
 use sluicegate_testkit::{Certificates, Client, RedisServer, free_port};
 
-use super::memtier::cluster_of_two;
+use super::memtier::{cluster, cluster_of_two};
 use super::redis::calls;
 use super::{Ran, ran, run_as, run_with};
 
@@ -196,12 +196,55 @@ fn what_fails_is_said() {
 }
 
 #[test]
+fn the_suites_of_tls_are_those_of_the_line() {
+    let certificates = Certificates::new();
+    let further = || "--tls-protocols TLSv1.3 --tls-ciphersuites TLS_AES_128_GCM_SHA256".to_owned();
+    let (_server, port) = certificates.engine_with("here", "no", further);
+    let empty = tempfile::tempdir().unwrap();
+    for (more, code, part) in [
+        ("--tls-ciphersuites TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256".to_owned(), 0, ""),
+        ("--tls-ciphersuites TLS_AES_256_GCM_SHA384".to_owned(), 1, "Could not connect"),
+        ("--tls-ciphers ECDHE-RSA-AES128-GCM-SHA256".to_owned(), 0, ""),
+        ("--tls-ciphers ECDHE-RSA-AES128-GCM-SHA256:NONE".to_owned(), 0, "left out"),
+        (format!("--cacertdir {}", empty.path().display()), 1, "openssl rehash"),
+    ] {
+        let trust = if code == 1 && part.contains("rehash") { "" } else { "--insecure" };
+        let ran = run_as("redis-benchmark", &format!("-h 127.0.0.1 -p {port} --tls {trust} {more} -n 20 -c 2 -t ping"));
+        assert!(ran.code == code && ran.err.contains(part), "{more}: {}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn it_speaks_tls_with_the_nodes_of_a_cluster() {
+    let certificates = Certificates::new();
+    let further = |words: &dyn Fn() -> String| format!("--tls-cluster yes --tls-replication yes {}", words());
+    let ([(one, port), (other, _)], _dir) = cluster(|words| certificates.engine_with("here", "yes", || further(words)));
+    let path = |name: &str| certificates.path(name);
+    let files = format!("--cert {} --key {}", path("client.crt"), path("client.key"));
+    let trust = format!("--cacert {}", path("ca.crt"));
+    for (more, code) in
+        [(trust.clone(), 0), ("--insecure".to_owned(), 0), (format!("{trust} --sni other.example"), 1)]
+    {
+        let before = calls(&one, "set") + calls(&other, "set");
+        let words = format!("-h 127.0.0.1 -p {port} --cluster --tls {files} {more} -n 400 -c 4 -r 1000 -t set");
+        let ran = run_as("redis-benchmark", &words);
+        assert_eq!(ran.code, code, "{more}: {}{}", ran.out, ran.err);
+        let sets = calls(&one, "set") + calls(&other, "set") - before;
+        assert_eq!(sets, if code == 0 { 400 } else { 0 }, "{more}: {}", ran.err);
+    }
+    assert!(calls(&one, "set") > 0 && calls(&other, "set") > 0);
+}
+
+#[test]
 fn it_speaks_tls_and_unix_sockets() {
     let certificates = Certificates::new();
     let (_server, port) = certificates.engine("here", "yes");
     let path = |name: &str| certificates.path(name);
     let files = format!("--cert {} --key {}", path("client.crt"), path("client.key"));
-    for trust in [format!("--cacert {}", path("ca.crt")), "--insecure".to_owned()] {
+    let hashed = tempfile::tempdir().unwrap();
+    std::fs::copy(path("ca.crt"), hashed.path().join("0123abcd.0")).unwrap();
+    let directory = format!("--cacertdir {}", hashed.path().display());
+    for trust in [format!("--cacert {}", path("ca.crt")), directory, "--insecure".to_owned()] {
         let words = format!("-h 127.0.0.1 -p {port} --tls {files} {trust} -n 20 -c 2 -t ping");
         let ran = run_as("redis-benchmark", &words);
         assert_eq!(ran.code, 0, "{trust}: {}{}", ran.out, ran.err);
