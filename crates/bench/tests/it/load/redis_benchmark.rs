@@ -222,8 +222,7 @@ fn it_speaks_tls_with_the_nodes_of_a_cluster() {
     let path = |name: &str| certificates.path(name);
     let files = format!("--cert {} --key {}", path("client.crt"), path("client.key"));
     let trust = format!("--cacert {}", path("ca.crt"));
-    for (more, code) in
-        [(trust.clone(), 0), ("--insecure".to_owned(), 0), (format!("{trust} --sni other.example"), 1)]
+    for (more, code) in [(trust.clone(), 0), ("--insecure".to_owned(), 0), (format!("{trust} --sni other.example"), 1)]
     {
         let before = calls(&one, "set") + calls(&other, "set");
         let words = format!("-h 127.0.0.1 -p {port} --cluster --tls {files} {more} -n 400 -c 4 -r 1000 -t set");
