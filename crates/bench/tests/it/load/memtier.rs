@@ -196,9 +196,7 @@ pub(super) fn cluster_of_two() -> ([RedisServer; 2], tempfile::TempDir) {
 }
 
 /// The same, of servers that are started with words, each with the port by which the cluster knows it.
-pub(super) fn cluster(
-    start: impl Fn(&dyn Fn() -> String) -> (RedisServer, u16),
-) -> ([(RedisServer, u16); 2], tempfile::TempDir) {
+fn cluster(start: impl Fn(&dyn Fn() -> String) -> (RedisServer, u16)) -> ([(RedisServer, u16); 2], tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let bus = std::cell::Cell::new(0);
     let start = |name: &str| {
@@ -529,20 +527,37 @@ fn connections_are_replaced_as_the_options_say() {
     assert!(calls(&server, "client|kill") >= 3, "{}", ran.err);
 }
 
+/// A cluster whose nodes speak TLS, with the options of a client's certificate and those of its authority.
+pub(super) struct TlsCluster {
+    pub(super) nodes: [RedisServer; 2],
+    /// The port of the first.
+    pub(super) port: u16,
+    pub(super) files: String,
+    pub(super) trust: String,
+    _kept: (Certificates, tempfile::TempDir),
+}
+
+impl TlsCluster {
+    pub(super) fn start() -> TlsCluster {
+        let certificates = Certificates::new();
+        let further = |words: &dyn Fn() -> String| format!("--tls-cluster yes --tls-replication yes {}", words());
+        let ([(one, port), (other, _)], dir) =
+            cluster(|words| certificates.engine_with("here", "yes", || further(words)));
+        let path = |name: &str| certificates.path(name);
+        let files = format!("--cert {} --key {}", path("client.crt"), path("client.key"));
+        let trust = format!("--cacert {}", path("ca.crt"));
+        TlsCluster { nodes: [one, other], port, files, trust, _kept: (certificates, dir) }
+    }
+}
+
 /// A cluster whose nodes are asked, and reached, over TLS.
 #[test]
 fn it_speaks_tls_with_the_nodes_of_a_cluster() {
-    let certificates = Certificates::new();
-    let further = |words: &dyn Fn() -> String| format!("--tls-cluster yes --tls-replication yes {}", words());
-    let ([(one, port), (other, _)], _dir) = cluster(|words| certificates.engine_with("here", "yes", || further(words)));
-    let path = |name: &str| certificates.path(name);
-    let files = format!("--cert {} --key {}", path("client.crt"), path("client.key"));
+    let TlsCluster { nodes: [one, other], port, files, trust, _kept } = TlsCluster::start();
     let words = "--cluster-mode -c 2 -t 1 -n 1000 --ratio 1:0 --hide-histogram --tls";
-    for (more, code) in [
-        (format!("--cacert {}", path("ca.crt")), 0),
-        ("--tls-skip-verify".to_owned(), 0),
-        (format!("--cacert {} --sni other.example", path("ca.crt")), 1),
-    ] {
+    for (more, code) in
+        [(trust.clone(), 0), ("--tls-skip-verify".to_owned(), 0), (format!("{trust} --sni other.example"), 1)]
+    {
         let words = format!("-h 127.0.0.1 -p {port} {words} {files} {more}");
         let before = calls(&one, "set") + calls(&other, "set");
         let ran = run_as("memtier_benchmark", &words);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use sluicegate_bench::load::{Console, Face};
 use sluicegate_testkit::{Certificates, Client, RedisServer, free_port};
 
-use super::memtier::{cluster, cluster_of_two};
+use super::memtier::{TlsCluster, cluster_of_two};
 use super::redis::calls;
 use super::{Ran, ran, run_as, run_with};
 
@@ -216,22 +216,17 @@ fn the_suites_of_tls_are_those_of_the_line() {
 
 #[test]
 fn it_speaks_tls_with_the_nodes_of_a_cluster() {
-    let certificates = Certificates::new();
-    let further = |words: &dyn Fn() -> String| format!("--tls-cluster yes --tls-replication yes {}", words());
-    let ([(one, port), (other, _)], _dir) = cluster(|words| certificates.engine_with("here", "yes", || further(words)));
-    let path = |name: &str| certificates.path(name);
-    let files = format!("--cert {} --key {}", path("client.crt"), path("client.key"));
-    let trust = format!("--cacert {}", path("ca.crt"));
+    let TlsCluster { nodes: [one, other], port, files, trust, .. } = &TlsCluster::start();
     for (more, code) in [(trust.clone(), 0), ("--insecure".to_owned(), 0), (format!("{trust} --sni other.example"), 1)]
     {
-        let before = calls(&one, "set") + calls(&other, "set");
+        let before = calls(one, "set") + calls(other, "set");
         let words = format!("-h 127.0.0.1 -p {port} --cluster --tls {files} {more} -n 400 -c 4 -r 1000 -t set");
         let ran = run_as("redis-benchmark", &words);
         assert_eq!(ran.code, code, "{more}: {}{}", ran.out, ran.err);
-        let sets = calls(&one, "set") + calls(&other, "set") - before;
+        let sets = calls(one, "set") + calls(other, "set") - before;
         assert_eq!(sets, if code == 0 { 400 } else { 0 }, "{more}: {}", ran.err);
     }
-    assert!(calls(&one, "set") > 0 && calls(&other, "set") > 0);
+    assert!(calls(one, "set") > 0 && calls(other, "set") > 0);
 }
 
 #[test]
