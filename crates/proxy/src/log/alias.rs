@@ -244,6 +244,8 @@ pub(super) fn append_here(alias: LogAlias, flags: FormatFlags, mode: FormatMode,
         LogAlias::LogCounter => number(frontend.lines() as i64, 4, flags, out),
         LogAlias::HostName => append_text(host_name(), flags, mode, out),
         LogAlias::Origin => name(view.origin.word(), out),
+        // As in HAProxy, what never became a stream has none.
+        LogAlias::UniqueId if log.no_request => append_text(b"", flags, mode, out),
         LogAlias::UniqueId => append_text(cx.unique_id().unwrap_or(b""), flags, mode, out),
         LogAlias::SslCipher => append_text(cx.client.tls().map_or("", ClientTls::cipher).as_bytes(), flags, mode, out),
         LogAlias::SslVersion => {

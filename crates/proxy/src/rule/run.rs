@@ -387,10 +387,9 @@ fn go_on_choosing(
             Progress::Backend(id) => break Some(id),
             Progress::BackendNamed => {
                 let name = std::str::from_utf8(machine.text()).ok();
-                // If no backend has this name, the next rule follows.
-                if let Some(id) = name.and_then(|name| cx.frontend.directory.backends.get(name)) {
-                    break Some(*id);
-                }
+                // Without a backend of this name the default is used, as in HAProxy, not a later rule.
+                let named = name.and_then(|name| cx.frontend.directory.backends.get(name));
+                break named.copied().or(rules.default_backend);
             }
             Progress::Verdict(_) => break rules.default_backend,
             Progress::Wait(wait) => {

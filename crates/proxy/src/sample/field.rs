@@ -130,16 +130,21 @@ pub fn cookie_names(message: &Message) -> impl Iterator<Item = &[u8]> {
     message.fields_named(b"cookie").flat_map(pairs).map(|(name, _)| name)
 }
 
-/// Returns the names of the cookies in the response's `Set-Cookie` fields, one of each field.
+/// Returns the names of the cookies in the response's `Set-Cookie` fields, one of each element.
 pub fn set_cookie_names(message: &Message) -> impl Iterator<Item = &[u8]> {
-    let first = |(_, rest)| CookieValues { rest, name: b"", list: false }.next();
-    message.fields_named(b"set-cookie").filter_map(first).map(|(name, _)| name)
+    let first = |rest| CookieValues { rest, name: b"", list: false }.next();
+    set_cookie_elements(message).filter_map(first).map(|(name, _)| name)
 }
 
 /// Returns the values of a cookie by name in the response's `Set-Cookie` fields, in order.
 pub fn set_cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let pairs = move |(_, rest)| CookieValues { rest, name, list: false };
-    message.fields_named(b"set-cookie").flat_map(pairs).map(|(_, value)| value)
+    let pairs = move |rest| CookieValues { rest, name, list: false };
+    set_cookie_elements(message).flat_map(pairs).map(|(_, value)| value)
+}
+
+/// Returns the elements of the `Set-Cookie` fields. As in HAProxy a comma separates them, though one may stand in a date.
+fn set_cookie_elements(message: &Message) -> impl Iterator<Item = &[u8]> {
+    message.fields_named(b"set-cookie").flat_map(|(_, value)| elements(value))
 }
 
 #[cfg(test)]

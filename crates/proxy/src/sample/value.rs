@@ -119,12 +119,13 @@ impl<'a> Value<'a> {
         self.to_int().map(|number| number != 0)
     }
 
-    /// Casts to an address: an integer is the 32 bits of an IPv4 address, text is parsed.
+    /// Casts to an address: an integer is the 32 bits of an IPv4 address, text is parsed. As in HAProxy, more text may
+    /// follow one of IPv4, such as a port.
     pub fn to_ip(&self) -> Option<IpAddr> {
         match self {
             Value::Ip(ip) => Some(*ip),
             Value::Int(i) => Some(IpAddr::V4(Ipv4Addr::from(*i as u32))),
-            Value::Str(s) => std::str::from_utf8(s).ok()?.parse().ok(),
+            Value::Str(s) => leading_ipv4(s).map(IpAddr::V4).or_else(|| std::str::from_utf8(s).ok()?.parse().ok()),
             Value::Bool(_) | Value::Bin(_) | Value::Method(_) => None,
         }
     }
@@ -228,6 +229,21 @@ pub fn append_hex(out: &mut Vec<u8>, byte: u8) {
     out.push(DIGITS[usize::from(byte & 15)]);
 }
 
+/// Parses the address of IPv4 at the start of a text: four decimal numbers, which may begin with zeros. It ends with the
+/// text, or before a byte that is neither a digit nor a dot.
+fn leading_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
+    let is_part = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let end = text.iter().position(|byte| !is_part(byte)).unwrap_or(text.len());
+    let mut octets = [0; 4];
+    let mut parts = text[..end].split(|byte| *byte == b'.');
+    for octet in &mut octets {
+        let digits = parts.next().filter(|digits| !digits.is_empty())?;
+        let number = digits.iter().try_fold(0_u8, |number, digit| number.checked_mul(10)?.checked_add(digit - b'0'))?;
+        *octet = number;
+    }
+    parts.next().is_none().then(|| Ipv4Addr::from(octets))
+}
+
 /// Parses the leading decimal integer of `text`, saturating; 0 if there is none, and `None` for an empty text.
 fn parse_leading_int(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -269,6 +285,11 @@ mod tests {
         check(ip("1.2.3.4"), Some(0x0102_0304), Some("1.2.3.4"), "1.2.3.4");
         check(ip("2001:db8::1"), None, Some("2001:db8::1"), "2001:db8::1");
         check(Value::text(b"12ab"), Some(12), None, "12ab");
+        check(Value::text(b"1.2.3.4:80"), Some(1), Some("1.2.3.4"), "1.2.3.4:80");
+        check(Value::text(b"010.2.3.004 x"), Some(10), Some("10.2.3.4"), "010.2.3.004 x");
+        for text in ["1.2.3", "1.2.3.", "1..3.4", "1.2.3.256", "1.2.3.4.", "1.2.3.4.5", ".1.2.3", " 1.2.3.4"] {
+            assert_eq!(Value::text(text.as_bytes()).to_ip(), None, "{text}");
+        }
         check(Value::text(b"-12"), Some(-12), None, "-12");
         check(Value::text(b"+12"), Some(12), None, "+12");
         check(Value::text(b"ab"), Some(0), None, "ab");

@@ -216,7 +216,7 @@ impl Path {
 }
 
 /// Returns the value at a path: a text, a number, a boolean, or an array as its JSON text; with `integer` a number is
-/// an integer. Returns `None` for null, for objects, and if there is no such value.
+/// an integer. Returns `None` for null, for objects, for integers that do not fit, and if there is no such value.
 pub fn query(text: &[u8], path: &Path, integer: bool) -> Option<Value<'static>> {
     let mut reader = Reader { text, at: 0 };
     reader.blanks();
@@ -247,10 +247,11 @@ pub fn query(text: &[u8], path: &Path, integer: bool) -> Option<Value<'static>> 
     })
 }
 
-/// Returns the integer part of a number; `None` if it does not fit.
+/// Returns the integer part of a number; `None` if its size is 2^53 or more (RFC 7159 6).
 fn leading_integer(token: &[u8]) -> Option<i64> {
     let digits = token.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
-    std::str::from_utf8(&token[..=digits]).ok()?.parse().ok()
+    let number: i64 = std::str::from_utf8(&token[..=digits]).ok()?.parse().ok()?;
+    (number.unsigned_abs() < 1 << 53).then_some(number)
 }
 
 /// Appends a number like C's `%g`: with six significant digits, without trailing zeros, and with an exponent below -4
