@@ -223,7 +223,7 @@ fn a_failed_call_closes_a_tcp_session_where_it_should() {
 }
 
 #[test]
-fn the_first_use_backend_that_holds_and_exists_is_taken() {
+fn the_first_use_backend_that_holds_decides() {
     #[track_caller]
     fn check(section: &str, lines: &[&str], expected: Option<u32>) {
         let text = format!("store s\n{section} f\n {}\nbackend b1\nbackend b2\n", lines.join("\n "));
@@ -243,7 +243,7 @@ fn the_first_use_backend_that_holds_and_exists_is_taken() {
     check("frontend", &[""], None);
     check("listen", &[""], Some(0));
     check("frontend", &["use_backend b%[int(2)]", "default_backend b1"], Some(2));
-    check("frontend", &["use_backend none%[int(2)]", "use_backend b2", "default_backend b1"], Some(2));
+    check("frontend", &["use_backend none%[int(2)]", "use_backend b2", "default_backend b1"], Some(1));
     check("frontend", &["use_backend %[req.hdr(none)]", "default_backend b1"], Some(1));
     check("frontend", &["use_backend %[query,store_get(s)]", "default_backend b1"], Some(2));
 }
