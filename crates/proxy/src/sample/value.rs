@@ -125,7 +125,10 @@ impl<'a> Value<'a> {
         match self {
             Value::Ip(ip) => Some(*ip),
             Value::Int(i) => Some(IpAddr::V4(Ipv4Addr::from(*i as u32))),
-            Value::Str(s) => leading_ipv4(s).map(IpAddr::V4).or_else(|| std::str::from_utf8(s).ok()?.parse().ok()),
+            Value::Str(s) => match leading_ipv4(s) {
+                Some((ip, _)) => Some(IpAddr::V4(ip)),
+                None => std::str::from_utf8(s).ok()?.parse().ok(),
+            },
             Value::Bool(_) | Value::Bin(_) | Value::Method(_) => None,
         }
     }
@@ -229,19 +232,17 @@ pub fn append_hex(out: &mut Vec<u8>, byte: u8) {
     out.push(DIGITS[usize::from(byte & 15)]);
 }
 
-/// Parses the address of IPv4 at the start of a text: four decimal numbers, which may begin with zeros. It ends with the
-/// text, or before a byte that is neither a digit nor a dot.
-fn leading_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
-    let is_part = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-    let end = text.iter().position(|byte| !is_part(byte)).unwrap_or(text.len());
+/// Returns the IPv4 address at the start of a text, and its length. As in HAProxy its numbers may begin with zeros; it ends
+/// with the text, or before a byte that is neither a digit nor a dot.
+pub(crate) fn leading_ipv4(text: &[u8]) -> Option<(Ipv4Addr, usize)> {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.').unwrap_or(text.len());
     let mut octets = [0; 4];
     let mut parts = text[..end].split(|byte| *byte == b'.');
     for octet in &mut octets {
         let digits = parts.next().filter(|digits| !digits.is_empty())?;
-        let number = digits.iter().try_fold(0_u8, |number, digit| number.checked_mul(10)?.checked_add(digit - b'0'))?;
-        *octet = number;
+        *octet = digits.iter().try_fold(0_u8, |number, digit| number.checked_mul(10)?.checked_add(digit - b'0'))?;
     }
-    parts.next().is_none().then(|| Ipv4Addr::from(octets))
+    parts.next().is_none().then(|| (Ipv4Addr::from(octets), end))
 }
 
 /// Parses the leading decimal integer of `text`, saturating; 0 if there is none, and `None` for an empty text.

@@ -2,9 +2,10 @@
 //!
 //! First the number of connections grows, each step in a closed loop of its own. The *highest rate* is that of the best step
 //! without errors, and the *knee* the first step that reaches [`KNEE`] of it. The steps end if more than [`ERRORS`] of the
-//! requests fail or get a 5xx, if connections can't be made for want of ports or descriptors, or if the rate grows by less than [`FLAT`] in two steps that follow each other. Then the rate
-//! grows, in an open loop from half of the highest rate on, up to the first at which the 99th percentile is more than
-//! [`SLOW`] times that of the first, or requests fail or are not sent: the one before it is the *sustained rate*.
+//! requests fail or get a 5xx, if connections can't be made for want of ports or descriptors, or if the rate grows by less
+//! than [`FLAT`] in two steps that follow each other. Then the rate grows, in an open loop from half of the highest rate on, up
+//! to the first at which the 99th percentile is more than [`SLOW`] times that of the first, or requests fail or are not sent: the
+//! one before it is the *sustained rate*.
 //!
 //! During each step the proxy's own figures are read ([`probe`]); [`limits`] says which limit the last step has reached.
 //! Recommended limits follow from Little's law: as many requests are at a server at once as come in the time of a response.
@@ -116,7 +117,7 @@ struct Found {
     warnings: Vec<String>,
 }
 
-/// What all steps have in common.
+/// The settings that all steps share.
 struct Search<'a> {
     capacity: &'a CapacityPlan,
     source: Option<Source<'a>>,

@@ -171,9 +171,10 @@ fn servers(options: &Options, console: &mut Console<'_>) -> Result<(Servers, Opt
     }
     let mut text = format!("Cluster has {count} master nodes:\n\n");
     let mut all = Vec::new();
-    for (number, (server, name)) in cluster.servers.iter().zip(&cluster.names).enumerate() {
+    let nodes = cluster.servers.iter().zip(&cluster.names).zip(cluster.hosts());
+    for (number, ((server, name), host)) in nodes.enumerate() {
         text.push_str(&format!("Master {number}: {name} {server}\n"));
-        let tls = of_node(options, vec![cluster.hosts()[number].clone()]).as_ref().map(Connector::new).transpose()?;
+        let tls = of_node(options, vec![host]).as_ref().map(Connector::new).transpose()?;
         let settings = settings(options, server, tls.as_ref())?;
         if settings.is_none() {
             warn(console, &format!("Could not fetch node CONFIG {server}"));

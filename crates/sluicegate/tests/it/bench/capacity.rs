@@ -224,7 +224,7 @@ fn pages_with_a_login_and_tls_are_read() {
             assert!(error.contains(part), "{is_real} {words}: {error}");
             assert!(!error.contains("s@crets") && !error.contains("s%40crets"), "{error}");
         }
-        // What a program answers that hears HTTP where TLS belongs is its own affair.
+        // The two programs answer HTTP on a TLS port differently.
         refused(&format!("--stats http://{safe}/figures"), &url);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::sample::value::leading_ipv4;
+
 /// Returns the path of a target: from its first `/` (after the authority, in absolute form) up to the `?` or the end.
 pub fn path(target: &[u8]) -> Option<&[u8]> {
     let path = path_and_query(target)?;
@@ -40,22 +42,6 @@ pub(super) fn address(target: &[u8]) -> Option<(Ipv4Addr, u16)> {
         _ => default,
     };
     Some((ip, port))
-}
-
-/// Returns the IPv4 address at the start of a text, and its length. As in HAProxy, leading zeros are allowed.
-pub(super) fn leading_ipv4(text: &[u8]) -> Option<(Ipv4Addr, usize)> {
-    let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.').unwrap_or(text.len());
-    let mut octets = [0; 4];
-    let mut count = 0;
-    for part in text[..end].split(|byte| *byte == b'.') {
-        let number = part.iter().try_fold(0_u8, |number, digit| number.checked_mul(10)?.checked_add(digit - b'0'))?;
-        if part.is_empty() {
-            return None;
-        }
-        *octets.get_mut(count)? = number;
-        count += 1;
-    }
-    (count == octets.len()).then(|| (Ipv4Addr::from(octets), end))
 }
 
 /// Returns a header's value as an address: IPv4 with or without a port, IPv6 with or without brackets.

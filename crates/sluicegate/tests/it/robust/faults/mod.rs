@@ -68,7 +68,7 @@ struct Case {
     server: Vec<Act>,
     /// How many lines are logged.
     lines: usize,
-    /// The last request leaves no line, or one before its end: the exchange goes on until the clients have ended.
+    /// The lines do not mark the end of the exchange, which lasts until the clients have ended.
     unlogged: bool,
     /// How many bytes were sent depends on the kernel's buffers.
     any_size: bool,
