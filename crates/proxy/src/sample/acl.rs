@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use sluicegate_config::model::{AclRef, Matcher, Term};
 
-use super::fetch::{Cursor, FetchCode, FetchScope};
+use super::fetch::{FetchCode, FetchScope};
+use super::field::Cursor;
 use super::{Converted, ConverterCode, MatcherCode, Value};
 use crate::engines::Engines;
 use crate::sample::Looks;

@@ -16,31 +16,53 @@ pub fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// An iterator over the elements of a value; a comma inside a quoted string does not separate.
-#[derive(Clone)]
-struct Elements<'a> {
-    rest: Option<&'a [u8]>,
+/// A position among the values of a header or a cookie, of a parameter, or among a user's groups: reading goes on there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The index of the field that is being read, or of the next group.
+    pub(super) index: usize,
+    /// The start of the next element, in bytes from the start of the field's value or of the list of parameters; beyond
+    /// its end if there is none.
+    pub(super) next: usize,
+    /// The unread part of the element of a `Set-Cookie` field that is being read, likewise.
+    unread: (usize, usize),
 }
 
-impl<'a> Iterator for Elements<'a> {
-    type Item = &'a [u8];
+impl Cursor {
+    /// Returns the value of the field that is being read, or else of the next one of this name.
+    fn field<'a>(&mut self, message: &'a Message, name: &[u8]) -> Option<&'a [u8]> {
+        let (index, value) = message.named_from(self.index, name)?;
+        if index != self.index {
+            *self = Cursor { index, ..Cursor::default() };
+        }
+        Some(value)
+    }
 
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let rest = self.rest?;
-        // Most values have no comma: one scan decides.
-        let end = match memchr::memchr2(b',', b'"', rest) {
-            None => rest.len(),
-            Some(at) if rest[at] == b',' => at,
-            Some(_) => unquoted(rest, [b',', b',']),
-        };
-        self.rest = if end < rest.len() { Some(&rest[end + 1..]) } else { None };
-        Some(trim(&rest[..end]))
+    /// Goes on to the next field.
+    fn leave_field(&mut self) {
+        *self = Cursor { index: self.index + 1, ..Cursor::default() };
+    }
+}
+
+/// Returns the length of the first element of a list; a comma inside a quoted string does not separate.
+fn element_len(list: &[u8]) -> usize {
+    // Most values have no comma: one scan decides.
+    match memchr::memchr2(b',', b'"', list) {
+        None => list.len(),
+        Some(at) if list[at] == b',' => at,
+        Some(_) => unquoted(list, [b',', b',']),
     }
 }
 
 /// Returns the elements of a field's value, each a part of it.
 pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    Elements { rest: Some(value) }
+    let mut rest = Some(value);
+    std::iter::from_fn(move || {
+        let list = rest?;
+        let len = element_len(list);
+        rest = list.get(len + 1..);
+        Some(trim(&list[..len]))
+    })
 }
 
 /// Returns the position of the first separator outside a quoted string, or the length if there is none.
@@ -67,23 +89,32 @@ fn unquoted(text: &[u8], separators: [u8; 2]) -> usize {
 /// Returns the values of a header by name, in order; an empty name selects every header. With `whole` values are not
 /// split at commas.
 pub fn header_values<'a>(message: &'a Message, name: &'a [u8], whole: bool) -> impl Iterator<Item = &'a [u8]> {
-    message.fields().filter(move |(_, field, _)| name.is_empty() || field.eq_ignore_ascii_case(name)).flat_map(
-        move |(_, _, value)| {
-            let (list, one) = if whole { (None, Some(trim(value))) } else { (Some(value), None) };
-            Elements { rest: list }.chain(one)
-        },
-    )
+    let mut cursor = Cursor::default();
+    std::iter::from_fn(move || next_header_value(message, name, whole, &mut cursor))
+}
+
+/// Returns the one of [`header_values`] that follows the cursor, and advances the cursor.
+pub fn next_header_value<'a>(message: &'a Message, name: &[u8], whole: bool, cursor: &mut Cursor) -> Option<&'a [u8]> {
+    loop {
+        let value = cursor.field(message, name)?;
+        if let Some(list) = value.get(cursor.next..) {
+            let len = if whole { list.len() } else { element_len(list) };
+            cursor.next += len + 1;
+            return Some(trim(&list[..len]));
+        }
+        cursor.leave_field();
+    }
 }
 
 /// The names and values of one cookie in one field.
-struct CookieValues<'a> {
+struct CookieValues<'a, 'n> {
     rest: &'a [u8],
-    name: &'a [u8],
+    name: &'n [u8],
     /// Whether the field is a list of pairs (`Cookie`); otherwise pairs of other names end the search (`Set-Cookie`).
     list: bool,
 }
 
-impl<'a> Iterator for CookieValues<'a> {
+impl<'a> Iterator for CookieValues<'a, '_> {
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<(&'a [u8], &'a [u8])> {
@@ -120,8 +151,21 @@ impl<'a> Iterator for CookieValues<'a> {
 /// Returns the values of a cookie by name in the request's `Cookie` fields, in order; an empty name selects every
 /// cookie.
 pub fn cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let pairs = |(_, rest)| CookieValues { rest, name, list: true };
-    message.fields_named(b"cookie").flat_map(pairs).map(|(_, value)| value)
+    let mut cursor = Cursor::default();
+    std::iter::from_fn(move || next_cookie(message, name, &mut cursor))
+}
+
+/// Returns the one of [`cookies`] that follows the cursor, and advances the cursor.
+pub fn next_cookie<'a>(message: &'a Message, name: &[u8], cursor: &mut Cursor) -> Option<&'a [u8]> {
+    loop {
+        let value = cursor.field(message, b"cookie")?;
+        let mut pairs = CookieValues { rest: value.get(cursor.next..).unwrap_or_default(), name, list: true };
+        if let Some((_, found)) = pairs.next() {
+            cursor.next = value.len() - pairs.rest.len();
+            return Some(found);
+        }
+        cursor.leave_field();
+    }
 }
 
 /// Returns the names of the cookies in the request's `Cookie` fields, in order.
@@ -130,21 +174,40 @@ pub fn cookie_names(message: &Message) -> impl Iterator<Item = &[u8]> {
     message.fields_named(b"cookie").flat_map(pairs).map(|(name, _)| name)
 }
 
-/// Returns the names of the cookies in the response's `Set-Cookie` fields, one of each element.
+/// Returns the names of the cookies in the response's `Set-Cookie` fields, one of each element. As in HAProxy a comma
+/// separates elements, though one may stand in a date.
 pub fn set_cookie_names(message: &Message) -> impl Iterator<Item = &[u8]> {
     let first = |rest| CookieValues { rest, name: b"", list: false }.next();
-    set_cookie_elements(message).filter_map(first).map(|(name, _)| name)
+    let all = message.fields_named(b"set-cookie").flat_map(|(_, value)| elements(value));
+    all.filter_map(first).map(|(name, _)| name)
 }
 
 /// Returns the values of a cookie by name in the response's `Set-Cookie` fields, in order.
 pub fn set_cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let pairs = move |rest| CookieValues { rest, name, list: false };
-    set_cookie_elements(message).flat_map(pairs).map(|(_, value)| value)
+    let mut cursor = Cursor::default();
+    std::iter::from_fn(move || next_set_cookie(message, name, &mut cursor))
 }
 
-/// Returns the elements of the `Set-Cookie` fields. As in HAProxy a comma separates them, though one may stand in a date.
-fn set_cookie_elements(message: &Message) -> impl Iterator<Item = &[u8]> {
-    message.fields_named(b"set-cookie").flat_map(|(_, value)| elements(value))
+/// Returns the one of [`set_cookies`] that follows the cursor, and advances the cursor.
+pub fn next_set_cookie<'a>(message: &'a Message, name: &[u8], cursor: &mut Cursor) -> Option<&'a [u8]> {
+    loop {
+        let value = cursor.field(message, b"set-cookie")?;
+        let (start, end) = cursor.unread;
+        let mut pairs = CookieValues { rest: value.get(start..end).unwrap_or_default(), name, list: false };
+        if let Some((_, found)) = pairs.next() {
+            cursor.unread = (end - pairs.rest.len(), end);
+            return Some(found);
+        }
+        let Some(list) = value.get(cursor.next..) else {
+            cursor.leave_field();
+            continue;
+        };
+        let len = element_len(list);
+        let blanks = list[..len].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let start = cursor.next + blanks;
+        cursor.unread = (start, start + trim(&list[..len]).len());
+        cursor.next += len + 1;
+    }
 }
 
 #[cfg(test)]
@@ -200,5 +263,22 @@ mod tests {
         message.add(b"set-cookie", b"a=4; a=5");
         assert_eq!(set_cookies(&message, b"a").collect::<Vec<_>>(), [&b"1"[..], b"4", b"5"]);
         assert_eq!(set_cookies(&message, b"b").count(), 0);
+    }
+
+    #[test]
+    fn a_cursor_is_a_place_in_the_message() {
+        let mut message = Message::new();
+        message.add(b"X", b"a, b");
+        message.add(b"Y", b"y");
+        message.add(b"Cookie", b"c=1; d=2; c=3");
+        let (mut values, mut found) = (Cursor::default(), Cursor::default());
+        assert_eq!(next_header_value(&message, b"x", false, &mut values), Some(&b"a"[..]));
+        assert_eq!(next_cookie(&message, b"c", &mut found), Some(&b"1"[..]));
+        assert_eq!((values.index, values.next), (0, 2));
+        message.add(b"x", b"c");
+        let rest: Vec<_> = std::iter::from_fn(|| next_header_value(&message, b"x", false, &mut values)).collect();
+        assert_eq!(rest, [&b"b"[..], b"c"]);
+        assert_eq!(next_cookie(&message, b"c", &mut found), Some(&b"3"[..]));
+        assert_eq!(next_cookie(&message, b"c", &mut found), None);
     }
 }

@@ -409,17 +409,21 @@ impl Exchange<'_> {
         if self.stream.cx.log.applet == Some(AppletName::Statistics) {
             return Ok(());
         }
-        self.rules_on(&proxy.rules.http_response, Hook::HttpResponse, coming).await
+        let list = &proxy.rules.http_response;
+        if list.is_empty() {
+            return Ok(());
+        }
+        self.rules_on(list, Hook::HttpResponse, coming).await
     }
 
     async fn rules(&mut self, list: &RuleList, hook: Hook) -> Step<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
         self.rules_on(list, hook, None).await
     }
 
     async fn rules_on(&mut self, list: &RuleList, hook: Hook, mut coming: Option<&mut Coming<'_>>) -> Step<()> {
-        if list.is_empty() {
-            return Ok(());
-        }
         let worker = self.stream.worker().clone();
         let held = match &coming {
             Some(coming) => own_bytes(coming.back.framing_of_input(coming.framing), coming.back.input()),

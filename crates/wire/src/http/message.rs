@@ -448,6 +448,15 @@ impl Message {
         Some((EntryId(index as u32), self.bytes(entry.name), self.bytes(entry.value)))
     }
 
+    /// Returns the first field of this name (ASCII case ignored; of any name if it is empty) whose index among the
+    /// entries is at least `from`, as its index and its value. Indices stay valid as [`EntryId`]s do.
+    pub fn named_from(&self, from: usize, name: &[u8]) -> Option<(usize, &[u8])> {
+        let entries = self.entries.get(from..)?;
+        let asked = |entry: &Entry| !entry.deleted && (name.is_empty() || is_named(self.bytes(entry.name), name));
+        let index = from + entries.iter().position(asked)?;
+        Some((index, self.bytes(self.entries[index].value)))
+    }
+
     /// Returns the fields of one name (ASCII case ignored), in order.
     pub fn fields_named<'a>(&'a self, name: &'a [u8]) -> impl DoubleEndedIterator<Item = (EntryId, &'a [u8])> {
         self.fields().filter(move |(_, field, _)| is_named(field, name)).map(|(id, _, value)| (id, value))

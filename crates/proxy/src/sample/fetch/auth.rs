@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::Cursor;
 use super::args::Args;
 use super::code::{Compiled, FetchCode};
 use crate::auth::UserList;
 use crate::sample::basic_credentials;
+use crate::sample::field::Cursor;
 use crate::sample::value::Value;
 use crate::stream::StreamContext;
 
@@ -76,8 +76,8 @@ impl AuthFetch {
 
     pub(super) fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
         let (_, groups) = self.user(cx)?;
-        let group = groups.get(cursor.seen as usize)?;
-        cursor.seen += 1;
+        let group = groups.get(cursor.index)?;
+        cursor.index += 1;
         Some(Value::Str(Cow::Borrowed(group.as_bytes())))
     }
 }

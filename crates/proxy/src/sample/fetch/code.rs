@@ -11,11 +11,12 @@ use std::sync::Arc;
 use sluicegate_config::catalogue::Fetch;
 use sluicegate_config::model::Arg;
 
+use super::FetchScope;
 use super::args::Args;
 use super::auth::AuthFetch;
-use super::{Cursor, FetchScope};
 use crate::sample::Looks;
 use crate::sample::acl::AclCode;
+use crate::sample::field::Cursor;
 use crate::sample::value::{Sample, Value};
 use crate::sample::variables::VarRef;
 use crate::stream::{ScriptCall, StreamContext};
@@ -158,15 +159,14 @@ impl FetchCode {
         }
     }
 
-    /// Returns the occurrence after those that the cursor has passed, and advances the cursor. Scanning from the front
-    /// each time costs the square of the number of occurrences, which `tune.http.maxhdr` and the buffer limit. In
-    /// return no iterator must be kept while an operation waits.
+    /// Returns the occurrence after those that the cursor has passed, and advances the cursor. A cursor is a place in the
+    /// message, so that a long list is read once, and no iterator is kept while an operation waits.
     pub fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
         match self {
             FetchCode::Each(code, _) => code.read_next(cx, cursor),
             FetchCode::Auth(code) if code.is_multiple() => code.fetch_next(cx, cursor),
-            _ if cursor.seen == 0 => {
-                cursor.seen = 1;
+            _ if cursor.index == 0 => {
+                cursor.index = 1;
                 self.fetch(cx)
             }
             _ => None,

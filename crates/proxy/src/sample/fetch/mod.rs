@@ -8,7 +8,7 @@
 //! this line calls. The function reads the arguments and returns the code that produces the sample ([`code`]).
 //!
 //! A fetch with several occurrences (a header, a cookie, a parameter) returns one, the last or the first as in HAProxy;
-//! under a [`Cursor`] it returns one after another, which is how a condition examines all of them.
+//! under a [`Cursor`](super::field::Cursor) it returns one after another, which is how a condition examines all of them.
 //!
 //! **Missing data.** A fetch of contents that finds too little data records that in the stream's
 //! [`Inspection`](crate::stream::Inspection), in addition to returning no sample: content rules then wait and run
@@ -60,13 +60,6 @@ use content::Direction;
 use http::Side::{Request, Response};
 use http::{Cast, List};
 use secure::{Holder, NameOf, binary, string};
-
-/// The position that a condition has reached among the occurrences of a fetch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cursor {
-    /// The number of occurrences already returned.
-    pub seen: u32,
-}
 
 /// The scope in which names in arguments are resolved.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,9 +10,9 @@ use std::net::IpAddr;
 use memchr::memchr;
 use sluicegate_wire::http::{Message, Version};
 
-use super::Cursor;
 use super::args::Args;
 use super::code::{Compiled, FetchCode, Read, ReadEach, looking, read, read_with};
+use crate::sample::field::Cursor;
 use crate::sample::value::Value;
 use crate::sample::{Looks, field};
 use crate::stream::StreamContext;
@@ -112,18 +112,20 @@ impl ReadEach for Occurrence {
     }
 
     fn read_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
-        next(cursor, self.cast, |seen| {
-            values(message(cx, self.side)?, self.side, self.list, &self.name, |values| values.nth(seen))
+        let message = message(cx, self.side)?;
+        next(self.cast, || match (self.list, self.side) {
+            (List::Elements, _) => field::next_header_value(message, &self.name, false, cursor),
+            (List::Lines, _) => field::next_header_value(message, &self.name, true, cursor),
+            (List::Cookies, Side::Request) => field::next_cookie(message, &self.name, cursor),
+            (List::Cookies, Side::Response) => field::next_set_cookie(message, &self.name, cursor),
         })
     }
 }
 
-/// Returns the value after those that the cursor has passed. A text that is not an address is skipped.
-fn next<'a>(cursor: &mut Cursor, cast: Cast, nth: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Value<'a>> {
+/// Returns the next value. A text that is not an address is skipped.
+fn next<'a>(cast: Cast, mut next: impl FnMut() -> Option<&'a [u8]>) -> Option<Value<'a>> {
     loop {
-        let found = nth(cursor.seen as usize)?;
-        cursor.seen += 1;
-        if let Some(value) = cast.of(found) {
+        if let Some(value) = cast.of(next()?) {
             return Some(value);
         }
     }
@@ -173,7 +175,11 @@ impl ReadEach for Parameter {
     }
 
     fn read_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
-        next(cursor, self.cast, |seen| self.values(cx)?.nth(seen))
+        let mut values = self.values(cx)?;
+        values.pass(cursor.next);
+        let found = next(self.cast, || values.next());
+        cursor.next = values.passed();
+        found
     }
 }
 

@@ -6,7 +6,9 @@
 /// An iterator over the values in a parameter list.
 #[derive(Clone)]
 pub(super) struct Parameters<'a> {
-    rest: Option<&'a [u8]>,
+    list: &'a [u8],
+    /// The start of the next pair; beyond the list's end if there is none.
+    next: usize,
     name: &'a [u8],
     delimiter: u8,
     ignore_case: bool,
@@ -15,13 +17,25 @@ pub(super) struct Parameters<'a> {
 impl<'a> Parameters<'a> {
     /// Returns an iterator over the values of `name` in a list; an empty name selects every pair.
     pub(super) fn new(list: &'a [u8], name: &'a [u8], delimiter: u8, ignore_case: bool) -> Parameters<'a> {
-        Parameters { rest: Some(list), name, delimiter, ignore_case }
+        Parameters { list, next: 0, name, delimiter, ignore_case }
     }
 
     /// Like [`new`](Self::new), for the list in a target, which begins after the first delimiter.
     pub(super) fn of_target(target: &'a [u8], name: &'a [u8], delimiter: u8, ignore_case: bool) -> Parameters<'a> {
-        let list = memchr::memchr(delimiter, target).map(|at| &target[at + 1..]);
-        Parameters { rest: list, name, delimiter, ignore_case }
+        match memchr::memchr(delimiter, target) {
+            Some(at) => Parameters::new(&target[at + 1..], name, delimiter, ignore_case),
+            None => Parameters { next: 1, ..Parameters::new(b"", name, delimiter, ignore_case) },
+        }
+    }
+
+    /// Returns the number of bytes that were read, for [`pass`](Self::pass).
+    pub(super) fn passed(&self) -> usize {
+        self.next
+    }
+
+    /// Skips the bytes that were read before.
+    pub(super) fn pass(&mut self, bytes: usize) {
+        self.next = self.next.max(bytes);
     }
 }
 
@@ -29,10 +43,10 @@ impl<'a> Iterator for Parameters<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        while let Some(rest) = self.rest {
+        while let Some(rest) = self.list.get(self.next..) {
             let end = memchr::memchr3(b'&', b';', self.delimiter, rest).unwrap_or(rest.len());
             let pair = &rest[..end];
-            self.rest = rest.get(end + 1..);
+            self.next += end + 1;
             if self.name.is_empty() {
                 // A pair without `=` has no value to give.
                 if let Some(equals) = memchr::memchr(b'=', pair) {
