@@ -374,6 +374,8 @@ pub struct Figures {
     rate_max: AtomicU32,
     req_rate_max: AtomicU32,
     conn_rate_max: AtomicU32,
+    /// The [`second`] up to which a session that began may not be in `rate_max` yet.
+    busy_until: AtomicU32,
 }
 
 impl Figures {
@@ -387,6 +389,7 @@ impl Figures {
             rate_max: AtomicU32::new(0),
             req_rate_max: AtomicU32::new(0),
             conn_rate_max: AtomicU32::new(0),
+            busy_until: AtomicU32::new(0),
         }
     }
 
@@ -487,13 +490,35 @@ impl Figures {
     /// Updates the highest rates with the current and the last whole second. Must be called at least once a second.
     pub fn tick(&self, now: Instant) {
         let at = second(now);
-        let fold = |max: &AtomicU32, rate: fn(&Counters) -> &Rate| {
-            let (current, previous) = self.slots(at, rate);
-            max.fetch_max(current.max(previous) as u32, Ordering::Relaxed);
-        };
-        fold(&self.rate_max, |counters| &counters.sess_rate);
-        fold(&self.req_rate_max, |counters| &counters.req_rate);
-        fold(&self.conn_rate_max, |counters| &counters.conn_rate);
+        self.raise(&self.rate_max, at, |counters| &counters.sess_rate);
+        self.raise(&self.req_rate_max, at, |counters| &counters.req_rate);
+        self.raise(&self.conn_rate_max, at, |counters| &counters.conn_rate);
+    }
+
+    /// Like [`tick`](Self::tick), for a backend or a server, which has no other rate than that of sessions.
+    pub fn tick_sessions(&self, now: Instant) {
+        self.raise(&self.rate_max, second(now), |counters| &counters.sess_rate);
+    }
+
+    fn raise(&self, max: &AtomicU32, at: u32, rate: fn(&Counters) -> &Rate) {
+        let (current, previous) = self.slots(at, rate);
+        let highest = current.max(previous) as u32;
+        if highest > max.load(Ordering::Relaxed) {
+            max.fetch_max(highest, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether a session of this backend, or of one of its servers, may have begun in the current second or the
+    /// one before. Must be called at least once a second.
+    pub fn is_busy(&self, now: Instant) -> bool {
+        let at = second(now);
+        let began = |counters: &Counters| counters.lastsess.get() + 1 >= u64::from(at);
+        if self.scur.load(Ordering::Relaxed) > 0 || self.workers.iter().any(began) {
+            // A session that is no longer current when this is called again may have been given to a server until then.
+            self.busy_until.store(at + 2, Ordering::Relaxed);
+            return true;
+        }
+        self.busy_until.load(Ordering::Relaxed) >= at
     }
 
     /// Returns the highest session rate so far.
@@ -537,6 +562,23 @@ mod tests {
         figures.tick(at(1_900));
         assert_eq!(figures.rate_max(), 20);
         assert_eq!(rate(1_500), 11);
+    }
+
+    #[test]
+    fn figures_are_busy_until_their_last_second_is_over() {
+        let figures = Figures::new(2);
+        let at = |seconds: u64| epoch() + Duration::from_secs(100 + seconds);
+        assert!(!figures.is_busy(at(0)));
+        figures.enter();
+        assert!(figures.is_busy(at(1)), "a session is current");
+        figures.leave();
+        assert!(figures.is_busy(at(3)), "it may have reached a server after the last call");
+        assert!(!figures.is_busy(at(4)));
+        figures.at(1).session(at(5));
+        assert!(figures.is_busy(at(5)) && figures.is_busy(at(6)), "the rate of the second before");
+        figures.tick_sessions(at(6));
+        assert_eq!(figures.rate_max(), 1);
+        assert!(!figures.is_busy(at(9)));
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub struct Directory {
     pub process: Arc<Process>,
     /// The proxies, by [`ProxyId`].
     pub proxies: Vec<Arc<Sides>>,
-    /// Backends (and listens) by name, for names that are computed per request.
-    pub backends: HashMap<Arc<str>, ProxyId>,
+    /// The places of proxies and stick tables by name.
+    pub(crate) names: Names,
     /// Stick tables, in the order of the file.
     pub tables: Vec<Arc<Table>>,
     /// User lists by name.
@@ -38,6 +38,39 @@ pub struct Directory {
     pub(crate) sinks: Vec<Arc<dyn LineSink>>,
     /// Statuses that count as errors of the client and as failures of the server.
     pub status_classes: StatusClasses,
+}
+
+/// Proxies and stick tables by name; of several with one name the first is found. There may be many thousand.
+pub(crate) struct Names {
+    /// Frontends and listens.
+    frontends: HashMap<Arc<str>, ProxyId>,
+    /// Backends and listens.
+    backends: HashMap<Arc<str>, ProxyId>,
+    /// Indices into [`Directory::tables`].
+    tables: HashMap<Arc<str>, usize>,
+}
+
+impl Names {
+    /// Returns the names of these proxies and tables.
+    pub(crate) fn of(proxies: &[Arc<Sides>], tables: &[Arc<Table>]) -> Names {
+        let but = |kind: ProxyKind| {
+            let others = (0..).map(ProxyId).zip(proxies).filter(move |(_, sides)| sides.kind != kind);
+            by_name(others.map(|(id, sides)| (&sides.name, id)))
+        };
+        Names {
+            frontends: but(ProxyKind::Backend),
+            backends: but(ProxyKind::Frontend),
+            tables: by_name(tables.iter().enumerate().map(|(index, table)| (&table.name, index))),
+        }
+    }
+}
+
+fn by_name<'a, T>(places: impl Iterator<Item = (&'a Arc<str>, T)>) -> HashMap<Arc<str>, T> {
+    let mut map = HashMap::new();
+    for (name, place) in places {
+        map.entry(name.clone()).or_insert(place);
+    }
+    map
 }
 
 /// The two sides of a proxy and its servers: the part of it that is counted and changes.
@@ -102,12 +135,22 @@ impl std::fmt::Debug for Directory {
 impl Directory {
     /// Returns the frontend or listen of this name.
     pub fn frontend(&self, name: &str) -> Option<&Arc<Sides>> {
-        self.proxies.iter().find(|sides| sides.kind != ProxyKind::Backend && &*sides.name == name)
+        Some(&self.proxies[self.frontend_id(name)?.0 as usize])
+    }
+
+    /// Returns the frontend or listen of this name.
+    pub(crate) fn frontend_id(&self, name: &str) -> Option<ProxyId> {
+        self.names.frontends.get(name).copied()
+    }
+
+    /// Returns the backend or listen of this name.
+    pub(crate) fn backend_id(&self, name: &str) -> Option<ProxyId> {
+        self.names.backends.get(name).copied()
     }
 
     /// Returns the stick table of this name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
-        self.tables.iter().find(|table| &*table.name == name)
+        Some(&self.tables[*self.names.tables.get(name)?])
     }
 
     /// Returns the ring or the output of this name.
@@ -132,6 +175,6 @@ impl Directory {
 
     /// Returns the backend or listen of this name.
     pub fn backend(&self, name: &str) -> Option<&Arc<Sides>> {
-        self.proxies.iter().find(|sides| sides.kind != ProxyKind::Frontend && &*sides.name == name)
+        Some(&self.proxies[self.backend_id(name)?.0 as usize])
     }
 }

@@ -8,7 +8,7 @@ mod certificates;
 pub mod pages;
 mod rings;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
@@ -27,7 +27,7 @@ use self::pages::Pages;
 pub(crate) use self::rings::RingServer;
 use crate::cache::Cache;
 use crate::counters::Figures;
-use crate::directory::{Directory, Sides};
+use crate::directory::{Directory, Names, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
 use crate::http_client::{HttpClient, Journal};
@@ -138,9 +138,7 @@ impl Running {
     /// Returns a backend and its server by their names, `BACKEND/SERVER`.
     pub(crate) fn server_named(&self, name: &str) -> Option<(&Arc<ProxyRun>, &Arc<ServerRun>)> {
         let (backend, name) = name.split_once('/')?;
-        let is_backend =
-            |proxy: &&Arc<ProxyRun>| *proxy.config.name == *backend && proxy.config.kind != model::ProxyKind::Frontend;
-        let proxy = self.proxies.iter().find(is_backend)?;
+        let proxy = &self.proxies[self.directory.backend_id(backend)?.0 as usize];
         let server = proxy.servers.iter().find(|server| **server.name() == *name)?;
         Some((proxy, server))
     }
@@ -179,7 +177,11 @@ impl Running {
 
     /// Returns the proxy of this name and kind.
     pub fn proxy(&self, name: &str, kind: ProxyKind) -> Option<&Arc<ProxyRun>> {
-        self.proxies.iter().find(|proxy| *proxy.config.name == *name && proxy.config.kind == kind)
+        let id = match kind {
+            ProxyKind::Frontend => self.directory.frontend_id(name)?,
+            ProxyKind::Backend | ProxyKind::Listen => self.directory.backend_id(name)?,
+        };
+        self.proxies.get(id.0 as usize).filter(|proxy| proxy.config.kind == kind)
     }
 }
 
@@ -220,12 +222,12 @@ pub fn build_after(
     let workers = parts.process.workers.len();
     let limit = parts.process.sessions.max();
     let revision = parts.process.server_revision();
-    let sides = (0..).zip(&config.proxies).map(|(index, proxy)| {
+    let sides = config.proxies.iter().zip(fullconns(&config, limit)).map(|(proxy, fullconn)| {
         let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
         let known = known.map(|known| (&*known.config, &known.frontend, &known.backend));
-        Arc::new(Sides::new(proxy, workers, revision, fullconn(&config, ProxyId(index), limit), known))
+        Arc::new(Sides::new(proxy, workers, revision, fullconn, known))
     });
-    let sides = sides.collect();
+    let sides: Vec<_> = sides.collect();
     let peers_before = before.map_or(&[][..], |before| &before.peers);
     let states = States::new(&config, peers_before);
     let table = |table: &model::StickTable| {
@@ -259,9 +261,8 @@ pub fn build_after(
     let sinks = parts.logger.by_name();
     let status_classes = config.global.status_classes;
     let process = parts.process.clone();
-    let backends = (0..).map(ProxyId).zip(&config.proxies).filter(|(_, proxy)| proxy.kind != ProxyKind::Frontend);
-    let backends = backends.map(|(id, proxy)| (proxy.name.clone(), id)).collect();
     let directory = Directory {
+        names: Names::of(&sides, &tables),
         process,
         proxies: sides,
         tables,
@@ -271,7 +272,6 @@ pub fn build_after(
         limits,
         sinks,
         status_classes,
-        backends,
     };
     let directory = Arc::new(directory);
     let peers = peers::sections(&config, &states, &directory, &parts.engines, peers_before)?;
@@ -290,7 +290,8 @@ pub fn build_after(
     let logs: Arc<[Arc<ProxyLog>]> = logs.into();
     let lua = parts.lua.as_deref().map(|lua| lua as &dyn Bindings);
     for (index, proxy) in config.proxies.iter().enumerate() {
-        let rules = ProxyRules::compile(proxy, &config, &parts.engines, lua, &directory, (&parts.logger, &logs));
+        let id = ProxyId(index as u32);
+        let rules = ProxyRules::compile(id, &config, &parts.engines, lua, &directory, (&parts.logger, &logs));
         let scope = FetchScope { directory: Some(&directory), own: Some(index) };
         let headers = Headers::compile(proxy, &parts.engines, scope);
         let checks = match &proxy.health.sequence {
@@ -310,7 +311,6 @@ pub fn build_after(
         let filters = bind_filters(proxy, lua);
         match (rules, headers, checks, tls, names, servers, filters) {
             (Ok(rules), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(()), Ok(filters)) => {
-                let id = ProxyId(index as u32);
                 let alerts = Alerts::of(proxy, &config);
                 proxies.push(build_proxy(
                     id,
@@ -447,21 +447,24 @@ impl Running {
     }
 }
 
-/// Returns a backend's `fullconn`, or a tenth of the limits of the frontends that name it; names computed per request
-/// do not count. A frontend without a limit counts with `limit`, that of the process.
-fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
-    if let Some(fullconn) = config.proxies[backend.0 as usize].fullconn {
-        return fullconn;
-    }
-    let leads_here = |id: ProxyId, proxy: &model::Proxy| {
-        let own = (proxy.kind == ProxyKind::Listen).then_some(id);
-        let named = |target: &BackendName| matches!(target, BackendName::Static(id) if *id == backend);
-        proxy.default_backend.or(own) == Some(backend) || proxy.use_backend.iter().any(|rule| named(&rule.target))
-    };
+/// Returns the `fullconn` of each proxy as a backend, or a tenth of the limits of the frontends that name it; names
+/// computed per request do not count. A frontend without a limit counts with `limit`, that of the process.
+fn fullconns(config: &Config, limit: Option<u32>) -> Vec<u32> {
+    let mut held = vec![0_u64; config.proxies.len()];
     let frontends = (0..).map(ProxyId).zip(&config.proxies).filter(|(_, proxy)| proxy.kind != ProxyKind::Backend);
-    let held = frontends.filter(|(id, proxy)| leads_here(*id, proxy));
-    let total: u64 = held.map(|(_, proxy)| u64::from(proxy.maxconn.or(limit).unwrap_or(i32::MAX as u32))).sum();
-    u32::try_from(total.div_ceil(10)).unwrap_or(u32::MAX).max(1)
+    for (id, proxy) in frontends {
+        let own = (proxy.kind == ProxyKind::Listen).then_some(id);
+        let named = proxy.use_backend.iter().filter_map(|rule| match rule.target {
+            BackendName::Static(backend) => Some(backend),
+            _ => None,
+        });
+        let backends: BTreeSet<ProxyId> = named.chain(proxy.default_backend.or(own)).collect();
+        for backend in backends {
+            held[backend.0 as usize] += u64::from(proxy.maxconn.or(limit).unwrap_or(i32::MAX as u32));
+        }
+    }
+    let tenth = |total: u64| u32::try_from(total.div_ceil(10)).unwrap_or(u32::MAX).max(1);
+    config.proxies.iter().zip(held).map(|(proxy, held)| proxy.fullconn.unwrap_or_else(|| tenth(held))).collect()
 }
 
 /// Returns an application whose messages are logged as its section says.

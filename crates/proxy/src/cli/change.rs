@@ -181,11 +181,13 @@ pub(super) fn server(call: &mut Call<'_>) -> Option<Target> {
 
 /// Returns the backend of this name, or of this number as `#N`.
 pub(super) fn backend_named<'r>(running: &'r Running, name: &str) -> Option<&'r Arc<ProxyRun>> {
-    let number = name.strip_prefix('#').and_then(|number| number.parse::<u32>().ok());
-    running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend).find(|proxy| match number {
-        Some(number) => proxy.config.uid == number,
-        None => &*proxy.config.name == name,
-    })
+    match name.strip_prefix('#').and_then(|number| number.parse::<u32>().ok()) {
+        Some(number) => {
+            let is_backend = |proxy: &&Arc<ProxyRun>| proxy.config.kind != ProxyKind::Frontend;
+            running.proxies.iter().filter(is_backend).find(|proxy| proxy.config.uid == number)
+        }
+        None => Some(&running.proxies[running.directory.backend_id(name)?.0 as usize]),
+    }
 }
 
 fn frontend(call: &mut Call<'_>) -> Option<Arc<ProxyRun>> {
@@ -194,12 +196,11 @@ fn frontend(call: &mut Call<'_>) -> Option<Arc<ProxyRun>> {
         call.say("A frontend name is expected.");
         return None;
     }
-    let mut frontends = call.running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Backend);
-    let found = frontends.find(|proxy| &*proxy.config.name == name).cloned();
+    let found = call.running.directory.frontend_id(name);
     if found.is_none() {
         call.say("No such frontend.");
     }
-    found
+    Some(call.running.proxies[found?.0 as usize].clone())
 }
 
 /// Changes the computation of a backend's persistence cookie values.

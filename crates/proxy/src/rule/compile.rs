@@ -74,15 +74,16 @@ pub struct ProxyRules {
 impl ProxyRules {
     /// Compiles a proxy's rules; every error of the proxy is reported.
     pub fn compile(
-        proxy: &model::Proxy,
+        id: ProxyId,
         config: &Config,
         engines: &Engines,
         lua: Option<&dyn Bindings>,
         directory: &Arc<Directory>,
         (logger, logs): (&Logger, &Arc<[Arc<ProxyLog>]>),
     ) -> Result<ProxyRules, Vec<CompileError>> {
-        let own = config.proxies.iter().position(|other| std::ptr::eq(other, proxy));
-        let scope = FetchScope { directory: Some(directory), own };
+        let own = id.0 as usize;
+        let proxy = &config.proxies[own];
+        let scope = FetchScope { directory: Some(directory), own: Some(own) };
         let targets: Arc<[LogTarget]> = [&proxy.log, &config.global.log]
             .into_iter()
             .find(|log| !log.is_empty())
@@ -102,8 +103,7 @@ impl ProxyRules {
         lists.answers(&mut compiled);
         compiled.default_backend = proxy.default_backend;
         if proxy.default_backend.is_none() && proxy.kind == ProxyKind::Listen {
-            let own = config.proxies.iter().position(|other| other.uid == proxy.uid && other.name == proxy.name);
-            compiled.default_backend = own.map(|index| ProxyId(index as u32));
+            compiled.default_backend = Some(id);
         }
         lists.keys(&mut compiled);
         if let Some(app) = proxy.fcgi_app() {

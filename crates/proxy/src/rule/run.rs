@@ -388,8 +388,8 @@ fn go_on_choosing(
             Progress::BackendNamed => {
                 let name = std::str::from_utf8(machine.text()).ok();
                 // Without a backend of this name the default is used, as in HAProxy, not a later rule.
-                let named = name.and_then(|name| cx.frontend.directory.backends.get(name));
-                break named.copied().or(rules.default_backend);
+                let named = name.and_then(|name| cx.frontend.directory.backend_id(name));
+                break named.or(rules.default_backend);
             }
             Progress::Verdict(_) => break rules.default_backend,
             Progress::Wait(wait) => {

@@ -74,7 +74,7 @@ pub use queue::{Priority, Queue};
 pub(crate) use resolve::keep_addresses;
 pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};
 pub(crate) use reverse::connect_reversed;
-pub use run::{ServerRun, build_backend, warm_up};
+pub use run::{ServerRun, build_backend};
 pub use shared::{
     Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerShared, ServerStatus,
 };

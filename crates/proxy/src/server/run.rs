@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerPort};
 use sluicegate_tls::connector::Connector;
@@ -182,12 +181,4 @@ pub fn build_backend(
         })
         .collect();
     (backend, servers)
-}
-
-/// Performs one step of every slow start; the control thread calls it at least once a second.
-pub fn warm_up<'a>(servers: impl Iterator<Item = &'a Arc<ServerRun>>, now: Instant) {
-    let starting = servers.filter(|server| server.config.slowstart.is_some());
-    for server in starting.filter(|server| server.shared.is_starting()) {
-        server.backend.update(server.shared.index, now, |_| ());
-    }
 }

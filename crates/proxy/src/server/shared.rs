@@ -2,7 +2,7 @@
 //!
 //! A server's slots are its `maxconn`, or, with a `minconn`, a share of it that grows with the streams of the backend
 //! up to `fullconn` of them. A server that returns with `slowstart` begins with a small share of both its weight and
-//! its slots; [`warm_up`](super::warm_up) raises them every second.
+//! its slots; [`BackendShared::warm_up`] raises them every second.
 //!
 //! A server serves while its effective weight is above 0: it is healthy, not in maintenance, not drained, and its
 //! weight is not 0. Every change goes through [`BackendShared::update`], which notifies the balancer and the queue
@@ -399,6 +399,8 @@ pub struct BackendShared {
     /// Whether weights other than 0 and the configured one are possible at run time, because the algorithm keeps no
     /// table of them.
     pub dynamic: bool,
+    /// Whether a server has `slowstart`.
+    slow_starts: bool,
     status: Mutex<BackendStatus>,
     /// The same backend in other snapshots, where it is defined otherwise: they share their servers' slots.
     kin: Mutex<Vec<Weak<BackendShared>>>,
@@ -472,6 +474,7 @@ impl BackendShared {
             figures,
             invalid: LastInvalid::default(),
             queue: Queue::new(servers.len()),
+            slow_starts: servers.iter().any(|server| server.slowstart.is_some()),
             servers,
             balancer: Mutex::new(balancer),
             pressure,
@@ -559,6 +562,16 @@ impl BackendShared {
         self.figures.enter();
         self.figures.at(worker).session(now);
         BackendGuard { backend: self.clone() }
+    }
+
+    /// Performs one step of every slow start; the control thread calls it at least once a second.
+    pub fn warm_up(&self, now: Instant) {
+        if !self.slow_starts {
+            return;
+        }
+        for server in self.servers.iter().filter(|server| server.slowstart.is_some() && server.is_starting()) {
+            self.update(server.index, now, |_| ());
+        }
     }
 
     /// Chooses the server of a log message. It takes no slot, and limits do not matter.

@@ -600,7 +600,7 @@ fn a_slow_start_raises_weight_and_slots_second_by_second() {
         (4, 10, None, 40),
         (5, 10, None, 40),
     ] {
-        warm_up(running.servers(), now + Duration::from_secs(elapsed));
+        backend.warm_up(now + Duration::from_secs(elapsed));
         let found = (server.effective_weight(), server.status().throttle(), server.limit());
         assert_eq!(found, (weight, throttle, Some(limit)), "after {elapsed} s");
     }

@@ -27,7 +27,7 @@ use sluicegate_config::model::ProxyKind;
 
 use crate::listener::Listener;
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, ServerRun, warm_up};
+use crate::server::{Admin, ServerRun};
 
 /// A line of `show stat`.
 #[derive(Clone, Copy)]
@@ -141,19 +141,22 @@ pub async fn tick(running: Arc<Running>) {
         interval.tick().await;
         let now = Instant::now();
         fold(&running, now);
-        warm_up(running.servers(), now);
         running.directory.tables.iter().for_each(|table| table.settle());
         recent::record(&running, now);
     }
 }
 
-/// Performs one step of [`tick`]; it also removes expired entries of stick tables.
+/// Folds finished seconds into the highest rates, advances slow starts and removes expired entries of stick tables.
 pub fn fold(running: &Running, now: Instant) {
     for proxy in &running.proxies {
-        proxy.frontend.figures.tick(now);
-        proxy.backend.figures.tick(now);
-        for server in &proxy.servers {
-            server.shared.figures.tick(now);
+        if proxy.config.kind != ProxyKind::Backend {
+            proxy.frontend.figures.tick(now);
+        }
+        proxy.backend.warm_up(now);
+        // There may be many thousand idle ones.
+        if proxy.backend.figures.is_busy(now) {
+            proxy.backend.figures.tick_sessions(now);
+            proxy.servers.iter().for_each(|server| server.shared.figures.tick_sessions(now));
         }
     }
     running.directory.tables.iter().for_each(|table| table.expire());

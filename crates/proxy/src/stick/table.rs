@@ -420,7 +420,7 @@ impl Table {
 
     /// Removes expired entries.
     pub fn expire(&self) {
-        if self.expire_after().is_some() {
+        if self.expire_after().is_some() && !self.is_empty() {
             let now = now_ms();
             for shard in &self.shards {
                 // Not all under one lock acquisition: counting requests wait for it.
@@ -431,6 +431,9 @@ impl Table {
 
     /// Moves full regions to huge pages. Must be called twice a second.
     pub(crate) fn settle(&self) {
+        if self.is_empty() {
+            return;
+        }
         let full = self.memory.lock().take_full(COLLAPSED_MAX);
         full.iter().for_each(|region| region.collapse());
     }

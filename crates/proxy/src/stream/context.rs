@@ -9,6 +9,7 @@ mod script_filter;
 mod scripts;
 
 use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -530,18 +531,24 @@ pub struct LogRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulePlace(NonZeroU32);
 
-static RULE_PLACES: RwLock<Vec<(Arc<str>, u32)>> = RwLock::new(Vec::new());
+static RULE_PLACES: RwLock<RulePlaces> = RwLock::new(RulePlaces { list: Vec::new(), numbers: BTreeMap::new() });
+
+/// Files and lines by number, and their numbers.
+struct RulePlaces {
+    list: Vec<(Arc<str>, u32)>,
+    numbers: BTreeMap<(Arc<str>, u32), NonZeroU32>,
+}
 
 impl RulePlace {
     /// Returns the number of a place.
     pub fn of(at: &Position) -> RulePlace {
-        let mut places = RULE_PLACES.write();
-        let known = places.iter().rposition(|(file, line)| *line == at.line && *file == at.file);
-        let index = known.unwrap_or_else(|| {
-            places.push((at.file.clone(), at.line));
-            places.len() - 1
+        let place = (at.file.clone(), at.line);
+        let RulePlaces { list, numbers } = &mut *RULE_PLACES.write();
+        let number = *numbers.entry(place.clone()).or_insert_with(|| {
+            list.push(place);
+            NonZeroU32::MIN.saturating_add(list.len() as u32 - 1)
         });
-        RulePlace(NonZeroU32::MIN.saturating_add(index as u32))
+        RulePlace(number)
     }
 
     fn index(self) -> usize {
@@ -550,12 +557,12 @@ impl RulePlace {
 
     /// Returns the file.
     pub fn file(self) -> Arc<str> {
-        RULE_PLACES.read()[self.index()].0.clone()
+        RULE_PLACES.read().list[self.index()].0.clone()
     }
 
     /// Returns the line.
     pub fn line(self) -> u32 {
-        RULE_PLACES.read()[self.index()].1
+        RULE_PLACES.read().list[self.index()].1
     }
 }
 
