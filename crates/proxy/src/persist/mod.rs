@@ -90,14 +90,15 @@ pub(crate) fn stick(table: &Arc<Table>, rule: &StickCode, sample: &Sample, cx: &
             (row.get(DataKind::ServerKey, 0).unwrap_or(0), row.get(DataKind::ServerId, 0).unwrap_or(0))
         });
         if let (Some((name, id)), None) = (found, cx.persistence.server) {
-            let named = table.name_of(name);
-            let servers = cx.backend.iter().flat_map(|backend| &backend.servers).enumerate();
-            let is_it = |server: &ServerRun| match &named {
-                Some(name) if table.by_address => address(server).as_deref() == Some(name),
-                Some(name) => server.name() == name,
-                None => id != 0 && u64::from(server.config.sid) == id,
-            };
-            let index = servers.into_iter().find(|(_, server)| is_it(server)).map(|(index, _)| index);
+            let servers = cx.backend.as_ref().map_or(&[][..], |backend| &backend.servers[..]);
+            let named = table.name_of(name).and_then(|name| {
+                servers.iter().position(|server| match table.by_address {
+                    true => address(server).as_deref() == Some(&name),
+                    false => *server.name() == name,
+                })
+            });
+            // In a table that several backends share, the name may be none of this one's.
+            let index = named.or_else(|| servers.iter().position(|server| u64::from(server.config.sid) == id));
             if let Some(index) = index {
                 ask_for(index, cx);
             }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use sluicegate_config::model::{CounterChange, CounterValue, DataKind, Track};
+use sluicegate_config::model::{CounterChange, CounterValue, DataKind, LogTarget, Track};
 
 use super::Hook;
-use super::action::{Compiled, Done, Run, action, on_sample};
+use super::action::{Act, ActionCode, Compiled, Done, Run, action, on_sample};
 use super::build::Builder;
+use crate::log::{Logger, Severity};
 use crate::sample::Sample;
 use crate::stick::{Change, Counted, Table};
 use crate::stream::StreamContext;
@@ -59,14 +60,50 @@ pub(super) fn change(b: &mut Builder<'_>, change: &CounterChange) -> Compiled {
         }
         CounterValue::Expr(expr) => {
             b.expr(expr);
-            on_sample(move |sample, run| {
-                if let Some(by) = sample.as_value().to_int() {
-                    change_by(slot, kind, element, by as u32, run.cx);
-                }
-                Done::Next
-            })
+            let name = match kind {
+                DataKind::Gpt0 => "gpt0".to_owned(),
+                DataKind::Gpt => format!("gpt{element}"),
+                _ => format!("gpc{element}"),
+            };
+            let message = format!("stick table: invalid expression or data type while setting {name}.");
+            let (logger, targets) = (b.logger.clone(), b.targets.clone());
+            Ok(ActionCode::with_sample(ChangeBySample { slot, kind, element, message, logger, targets }))
         }
     }
+}
+
+/// `sc-add-gpc` and `sc-set-gpt*` by a sample.
+struct ChangeBySample {
+    slot: usize,
+    kind: DataKind,
+    element: u32,
+    /// The line of the log where there is no sample.
+    message: String,
+    logger: Logger,
+    targets: Arc<[LogTarget]>,
+}
+
+impl Act for ChangeBySample {
+    fn act<'a>(&'a self, sample: Option<Sample>, run: &mut Run<'_>) -> Done<'a> {
+        let ChangeBySample { slot, kind, element, .. } = *self;
+        match sample.and_then(|sample| sample.as_value().to_int()) {
+            Some(by) => change_by(slot, kind, element, by as u32, run.cx),
+            None if is_stored(slot, kind, element, run.cx) => {
+                self.logger.send(&self.targets, Severity::Warning, self.message.as_bytes());
+            }
+            None => {}
+        }
+        Done::Next
+    }
+}
+
+/// Returns whether the slot tracks an entry that has the datum.
+fn is_stored(slot: usize, kind: DataKind, element: u32, cx: &StreamContext) -> bool {
+    let session = cx.client.tracked.borrow();
+    let Some(held) = cx.tracked.get(slot).or_else(|| session.get(slot)) else { return false };
+    held.read(|row, _| {
+        row.get(kind, element).is_some() || kind == DataKind::Gpc && row.get(DataKind::GpcRate, element).is_some()
+    })
 }
 
 fn change_by(slot: usize, kind: DataKind, element: u32, by: u32, cx: &StreamContext) {

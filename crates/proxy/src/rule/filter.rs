@@ -5,17 +5,19 @@ use sluicegate_config::model::{BandwidthLimit, Expr, Filter, NumberOr, SetBandwi
 use super::action::{Compiled, Done, Run, action, on_sample};
 use super::build::Builder;
 use super::carrier::milliseconds;
+use super::stream::nothing;
 use crate::sample::ExpressionCode;
 use crate::stick::Key;
 use crate::stream::StreamContext;
 
-/// `set-bandwidth-limit`: enables the filter with its own terms, and those that the rule gives.
+/// `set-bandwidth-limit`: enables the filter with its own terms, and those that the rule gives; without such a filter it
+/// does nothing.
 pub(super) fn set_bandwidth_limit(b: &mut Builder<'_>, set: &SetBandwidthLimit) -> Compiled {
     let found = b.proxy.filters.iter().find_map(|filter| match filter {
         Filter::Bandwidth(filter) if filter.name == set.filter => Some(filter.clone()),
         _ => None,
     });
-    let filter = found.ok_or_else(|| format!("unable to find bwlim filter '{}'", set.filter))?;
+    let Some(filter) = found else { return nothing() };
     if let BandwidthLimit::Shared { key, table, .. } = &filter.limit {
         let table = b.scope.table(table)?;
         b.expr(key);

@@ -387,7 +387,7 @@ pub(super) fn close_one(server: &ServerRun) -> bool {
     server.shared.idle.iter().any(IdleList::close_one)
 }
 
-/// Closes every idle connection to `server`, because its address has changed.
+/// Closes every idle connection to `server`: its address has changed, or it is in maintenance.
 pub(crate) fn clear(server: &ServerRun) {
     for list in &server.shared.idle {
         while list.shed() > 0 {}

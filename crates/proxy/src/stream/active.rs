@@ -302,6 +302,11 @@ impl Active {
         }
     }
 
+    /// Counts an internal error on the sides that are known.
+    pub(crate) fn count_internal_error(&self) {
+        self.each_side_and_server(|counters| counters.eint.add(1));
+    }
+
     /// Counts a response that rules refuse, on each side that it passed.
     pub(crate) fn count_refused_response(&self) {
         self.each_side_and_server(|counters| counters.dresp.add(1));

@@ -354,7 +354,13 @@ impl ProxyReader<'_> {
 }
 
 fn check_limit(set: &SetBandwidthLimit, proxy: &Proxy, place: Place, sides: Sides) -> Result<(), String> {
-    let Some(filter) = proxy.bandwidth_filter(&set.filter) else {
+    // A name that no filter has is accepted, as in HAProxy, if the proxy's last filter limits a bandwidth: the rule, which
+    // is checked as if it were of that filter, has no effect.
+    let last = || match proxy.filters.last() {
+        Some(Filter::Bandwidth(filter)) => Some(filter),
+        _ => None,
+    };
+    let Some(filter) = proxy.bandwidth_filter(&set.filter).or_else(last) else {
         return Err(format!("unable to find bwlim filter '{}' referenced by set-bandwidth-limit rule", set.filter));
     };
     let BandwidthLimit::Shared { key, .. } = &filter.limit else { return Ok(()) };

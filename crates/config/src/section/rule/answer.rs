@@ -126,6 +126,7 @@ impl ActionReader<'_, '_> {
         let mut payload_at = None;
         let mut content_type_at = None;
         let mut group_at = None;
+        let first = self.next;
         while self.has(self.next) {
             let word = self.line.text(self.next);
             let keyword_at = self.next;
@@ -196,6 +197,11 @@ impl ActionReader<'_, '_> {
                     return None;
                 }
             }
+        }
+        // Only what says nothing but a `deny_status` has the page of its status.
+        let alone = self.next == first || self.next == first + 2 && self.line.text(first) == "deny_status";
+        if deny && payload_at.is_none() && !alone {
+            reply.body = ReturnBody::Empty;
         }
         if let Some(index) = group_at {
             reply.body = self.group_page(index, reply.status)?;

@@ -134,13 +134,13 @@ impl Chunks {
     }
 }
 
-/// Decodes `%XX`. A `+` means a blank in a query string: everywhere with `form`, otherwise after the first `?`. Returns
-/// `None` if a `%` is not followed by two hexadecimal digits.
+/// Decodes `%XX`. A `+` means a blank in a query string: everywhere with `form`, otherwise after the first `?`. A NUL
+/// ends the text. Returns `None` if a `%` is not followed by two hexadecimal digits.
 pub fn url_decode(text: &[u8], form: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut query = form;
     let mut bytes = text.iter();
-    while let Some(byte) = bytes.next() {
+    while let Some(byte) = bytes.next().filter(|byte| **byte != 0) {
         match byte {
             b'+' if query => out.push(b' '),
             b'%' => {

@@ -74,7 +74,11 @@ pub(super) fn payload_lv(args: &Args<'_>, direction: Direction) -> Compiled {
             let bad = || format!("'{text}' is no offset");
             match text.as_bytes()[0] {
                 b'+' | b'-' => Start::Behind(text.parse().map_err(|_| bad())?),
-                _ => Start::At(text.parse().map_err(|_| bad())?),
+                // HAProxy takes the lowest bit of a number without a sign for the mark of a relative one.
+                _ => match text.parse::<usize>().map_err(|_| bad())? {
+                    odd if odd % 2 == 1 => Start::Behind((odd / 2) as i64),
+                    even => Start::At(even / 2),
+                },
             }
         }
     };
@@ -116,8 +120,13 @@ pub(super) fn rdp_cookie(args: &Args<'_>) -> Compiled {
 
 pub(super) fn rdp_cookie_cnt(args: &Args<'_>) -> Compiled {
     contents(Direction::Request, args.text(0)?, |name, cx| {
-        let found = hello(cx).and_then(|data| look(cx, find_rdp_cookie(data, name)));
-        Some(Value::Int(i64::from(found.is_some())))
+        match hello(cx).map_or(Look::None, |data| find_rdp_cookie(data, name)) {
+            Look::Short => {
+                cx.inspection.miss();
+                None
+            }
+            found => Some(Value::Int(i64::from(matches!(found, Look::Found(_))))),
+        }
     })
 }
 

@@ -68,21 +68,11 @@ pub(super) fn cur_client_timeout(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn cur_server_timeout(_: &Args<'_>) -> Compiled {
-    read(|cx| {
-        Some(match cx.overrides.server {
-            None => ms(cx.backend.as_ref()?.config.timeouts.server),
-            set => ms(set),
-        })
-    })
+    read(|cx| Some(ms(cx.overrides.server.or_else(|| connected(cx)?.config.timeouts.server))))
 }
 
 pub(super) fn cur_tunnel_timeout(_: &Args<'_>) -> Compiled {
-    read(|cx| {
-        Some(match cx.overrides.tunnel {
-            None => ms(cx.backend.as_ref()?.config.timeouts.tunnel),
-            set => ms(set),
-        })
-    })
+    read(|cx| Some(ms(cx.overrides.tunnel.or_else(|| connected(cx)?.config.timeouts.tunnel))))
 }
 
 pub(super) fn so_id(_: &Args<'_>) -> Compiled {
@@ -173,10 +163,12 @@ pub(super) fn be_conn_free(args: &Args<'_>) -> Compiled {
 
 pub(super) fn connslots(args: &Args<'_>) -> Compiled {
     backend(args, |sides| {
-        left(sides, |server, max| {
+        let running = sides.servers.iter().map(|server| &server.shared).filter(|server| server.status().is_running());
+        let free = running.map(|server| {
             let queue = i64::from(server.maxqueue()?) - i64::from(server.queued.load(Ordering::Relaxed));
-            Some((i64::from(max) - in_use(server)) + queue)
-        })
+            Some(i64::from(server.maxconn()?) - in_use(server) + queue)
+        });
+        free.sum::<Option<i64>>().unwrap_or(-1)
     })
 }
 
@@ -244,6 +236,11 @@ fn sides_of(proxy: &Site) -> &Sides {
 /// Returns a time limit in milliseconds; 0 without a limit.
 fn ms(timeout: Option<Duration>) -> Value<'static> {
     Value::Int(timeout.map_or(0, |timeout| timeout.as_millis() as i64))
+}
+
+/// Returns the backend once its server is connected: before, its timeouts are not those of the stream.
+fn connected(cx: &StreamContext) -> Option<&Site> {
+    cx.log.connect_done.and(cx.backend.as_deref())
 }
 
 /// Returns the stream's backend or, before one is chosen, its frontend.

@@ -55,11 +55,11 @@ impl Exchange<'_> {
                 b'L'
             }
             ReplySource::Internal => {
-                self.stream.at_front(|counters| counters.eint.add(1));
+                self.stream.count_internal_error();
                 b'I'
             }
             ReplySource::Rewrite => {
-                self.stream.at_front(|counters| counters.eint.add(1));
+                self.stream.count_internal_error();
                 b'P'
             }
             ReplySource::Invalid if hook.is_response() => {
@@ -187,12 +187,14 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends the page of a file. The logged status is the one that the page represents.
+    /// Sends the page of a file. The logged status is the one that the page represents, unless rules set another.
     pub(super) async fn error_page(&mut self, page: &ErrorPage, code: u16) -> After {
+        let own;
         let after = match page {
             ErrorPage::Silent => {
                 self.answered = true;
-                After::Close
+                self.stream.cx.log.status = i32::from(code);
+                return After::Close;
             }
             ErrorPage::Reply => {
                 let worker = self.stream.worker().clone();
@@ -212,8 +214,9 @@ impl Exchange<'_> {
                     self.stream.cx.request_content = content;
                 }
                 let Verdict::Reply(reply) = made else { return After::Close };
+                own = reply.head.status();
                 self.stream.cx.response = reply.head;
-                Box::pin(self.answer(&reply.body, Ending::length(matches!(code, 400 | 408)))).await
+                Box::pin(self.answer(&reply.body, Ending::length(false))).await
             }
             ErrorPage::Message(message) => {
                 let response = &mut self.stream.cx.response;
@@ -223,13 +226,16 @@ impl Exchange<'_> {
                 for (name, value) in &message.fields {
                     response.add(name, value);
                 }
+                own = message.status;
                 let (length, said) = (message.has_length, message.close);
                 // A status without a body ends with its head.
                 let ends = length || matches!(message.status, 100..=199 | 204 | 304);
                 self.answer(&message.body, Ending { length, close: said || !ends, said }).await
             }
         };
-        self.stream.cx.log.status = i32::from(code);
+        if self.stream.cx.response.status() == own {
+            self.stream.cx.log.status = i32::from(code);
+        }
         after
     }
 

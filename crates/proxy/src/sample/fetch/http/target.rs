@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::sample::value::leading_ipv4;
 
-/// Returns the path of a target: from its first `/` (after the authority, in absolute form) up to the `?` or the end.
+/// Returns the path of a target: from its first `/` (after the authority, in absolute form) up to the `?` or the end. A
+/// `#`, which `option accept-invalid-http-request` admits, belongs to it, as in HAProxy.
 pub fn path(target: &[u8]) -> Option<&[u8]> {
     let path = path_and_query(target)?;
-    let end = memchr::memchr2(b'?', b'#', path).unwrap_or(path.len());
+    let end = memchr::memchr(b'?', path).unwrap_or(path.len());
     Some(&path[..end])
 }
 
@@ -95,7 +96,7 @@ mod tests {
         check("/a/b?c?d", Some("/a/b"), Some("c?d"));
         check("/a?", Some("/a"), Some(""));
         check("/a", Some("/a"), None);
-        check("/a#f?x", Some("/a"), Some("x"));
+        check("/a#f?x", Some("/a#f"), Some("x"));
         check("http://h/p?q", Some("/p"), Some("q"));
         check("http://h", None, None);
         check("*", None, None);
