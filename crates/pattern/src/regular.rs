@@ -482,7 +482,7 @@ mod tests {
             ignore_case: bool,
         ) {
             if let Ok(regex) = Regex::new(pattern.as_bytes(), ignore_case) && regex.engine() == Engine::Linear {
-                let reference = backtracking(pattern.as_bytes(), ignore_case);
+                let reference = backtracking(pattern.as_bytes(), ignore_case, "");
                 prop_assert!(reference.is_ok(), "PCRE2 refuses {pattern}: {:?}", reference.err());
                 let reference = Regex {
                     pattern: pattern.as_bytes().into(),

@@ -783,6 +783,11 @@ fn expressions_of_acls_have_no_groups() {
     for pattern in ["(?<x>.)\\k<x>", "(?=a)(b)", "(*ANYCRLF)(a)"] {
         takes(&listen(&format!("acl a path_reg '{pattern}'")), &[]);
     }
+    let place = Place::new();
+    place.write("list.txt", "(.)\\1\n");
+    place.write("a.cfg", &listen("acl a path_reg -f list.txt"));
+    let ended = super::ended(place.command(&place.program(), &["-c", "-f", "a.cfg"]));
+    assert!(ended.code == 1 && ended.err.contains("reference to non-existent subpattern"), "{ended:?}");
     takes(&listen("http-request replace-header a '(.)\\1' b"), &[]);
 }
 
