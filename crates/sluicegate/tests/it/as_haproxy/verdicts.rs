@@ -785,7 +785,7 @@ fn expressions_of_acls_have_no_groups() {
     }
     let place = Place::new();
     place.write("list.txt", "(.)\\1\n");
-    place.write("a.cfg", &listen("acl a path_reg -f list.txt"));
+    place.write("a.cfg", listen("acl a path_reg -f list.txt"));
     let ended = super::ended(place.command(&place.program(), &["-c", "-f", "a.cfg"]));
     assert!(ended.code == 1 && ended.err.contains("reference to non-existent subpattern"), "{ended:?}");
     takes(&listen("http-request replace-header a '(.)\\1' b"), &[]);
