@@ -38,6 +38,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
         data_tests(proxy, diagnostics);
     }
     config.proxies.iter().for_each(|proxy| stats(proxy, diagnostics));
+    threads(config, diagnostics);
     if whole {
         state_files(config, diagnostics);
     }
@@ -50,6 +51,17 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);
         modes(proxy, default_at.as_ref(), config, diagnostics);
+    }
+}
+
+/// Reports listeners whose threads are all beyond `nbthread`.
+fn threads(config: &Config, diagnostics: &mut Diagnostics) {
+    let Some(count) = config.global.nbthread else { return };
+    for proxy in config.proxies.iter().filter(|proxy| !proxy.disabled) {
+        for bind in proxy.binds.iter().filter(|bind| bind.first_thread > count.into()) {
+            let message = format!("proxy '{}': 'thread' directive only references non-existing threads", proxy.name);
+            diagnostics.error(bind.at.clone(), message).hint(format!("'nbthread' is {count}"));
+        }
     }
 }
 

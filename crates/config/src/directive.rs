@@ -334,10 +334,12 @@ impl<'a> Parser<'a> {
         };
         let inside = &self.rest()[1..length];
         let args: Vec<&str> = if inside.is_empty() { Vec::new() } else { inside.split(',').collect() };
-        if args.len() > *arity || (args.len() < *arity && (*arity == 1 || args.is_empty())) {
+        // As in HAProxy, the only argument may be missing: it is empty.
+        if args.len() > *arity || (args.len() < *arity && *arity > 1) {
             return self.problem(self.at, format!("'{word}' takes {arity} argument(s), not {}", args.len()));
         }
-        let value = self.value(word, args[0], args.get(1).copied().unwrap_or(""))?;
+        let argument = |index: usize| args.get(index).copied().unwrap_or("");
+        let value = self.value(word, argument(0), argument(1))?;
         self.at += length + 1;
         Ok(value)
     }
@@ -502,6 +504,8 @@ mod tests {
         check("1 || 0 && 0", true);
         check("!(1 || 0)", false);
         check("!!1", true);
+        check("defined() || feature() || enabled()", false);
+        check("streq(,)", true);
     }
 
     #[test]
@@ -513,6 +517,8 @@ mod tests {
         refused("1 &&", "a term is missing");
         refused("1 2", "unexpected '2'");
         refused("streq()", "takes 2");
+        refused("streq(a)", "takes 2");
+        refused("strstr(a)", "takes 2");
         refused("version_atleast(x)", "is no version");
         refused("openssl_version_atleast(1.1)", "is no version");
         refused("awslc_api_atleast(x)", "is no version");

@@ -157,7 +157,7 @@ impl PatternReader {
             | Matcher::Dir(list)
             | Matcher::Dom(list) => list.push(folded()),
             Matcher::Reg(list) => {
-                list.push(Regex::new(pattern, ignore_case).map_err(|error| error.to_string())?);
+                list.push(Regex::without_groups(pattern, ignore_case).map_err(|error| error.to_string())?);
             }
         }
         Ok(())

@@ -81,6 +81,18 @@ impl Captures {
 }
 
 impl Regex {
+    /// Compiles a pattern of which only the whole match is of interest: as in HAProxy, its groups have no numbers, so
+    /// a reference to one is an error.
+    pub fn without_groups(pattern: &[u8], ignore_case: bool) -> Result<Regex, RegexError> {
+        let regex = Regex::new(pattern, ignore_case)?;
+        // Behind other options, verbs at the start of a pattern would be none.
+        if regex.engine() == Engine::Backtracking && !pattern.starts_with(b"(*") {
+            // What refers to no group means the same, so the first form serves.
+            backtracking(pattern, ignore_case, "(?n)")?;
+        }
+        Ok(regex)
+    }
+
     /// Compiles a pattern. Its bytes are matched as bytes.
     pub fn new(pattern: &[u8], ignore_case: bool) -> Result<Regex, RegexError> {
         let caret = memchr::memchr(b'^', pattern).is_some();
@@ -101,7 +113,7 @@ impl Regex {
                 Err(_) => {}
             }
         }
-        backtracking(pattern, ignore_case).map(|regex| make(Inner::Backtracking(Box::new(regex))))
+        backtracking(pattern, ignore_case, "").map(|regex| make(Inner::Backtracking(Box::new(regex))))
     }
 
     /// Returns the pattern.
@@ -135,7 +147,7 @@ impl Regex {
                 if !(*dollar && text.last() == Some(&b'\n') || captures && *repeated_group) {
                     return None;
                 }
-                twin.get_or_init(|| backtracking(&self.pattern, self.ignore_case).ok().map(Box::new)).as_deref()
+                twin.get_or_init(|| backtracking(&self.pattern, self.ignore_case, "").ok().map(Box::new)).as_deref()
             }
         }
     }
@@ -271,10 +283,11 @@ pub(crate) fn append_template(template: &[u8], text: &[u8], captures: &Captures,
     }
 }
 
-fn backtracking(pattern: &[u8], ignore_case: bool) -> Result<pcre2::bytes::Regex, RegexError> {
+/// `options` stand before the pattern.
+fn backtracking(pattern: &[u8], ignore_case: bool, options: &str) -> Result<pcre2::bytes::Regex, RegexError> {
     let shown = || String::from_utf8_lossy(pattern).into_owned();
     // Setting the limit in the pattern is PCRE2's own way; a lower one that follows in the user's pattern counts.
-    let mut limited = format!("(*LIMIT_MATCH={BACKTRACK_LIMIT})");
+    let mut limited = format!("(*LIMIT_MATCH={BACKTRACK_LIMIT}){options}");
     let prefix = limited.len();
     match std::str::from_utf8(pattern) {
         Ok(text) => limited.push_str(text),
@@ -293,7 +306,7 @@ fn backtracking(pattern: &[u8], ignore_case: bool) -> Result<pcre2::bytes::Regex
         let reason = error.to_string();
         let reason = reason.strip_prefix("PCRE2: error compiling pattern at offset ").unwrap_or(&reason);
         let reason = match reason.split_once(": ").map(|(offset, what)| (offset.parse::<usize>(), what)) {
-            Some((Ok(offset), what)) => format!("{what}, at its byte {}", offset.saturating_sub(prefix)),
+            Some((Ok(offset), what)) => format!("error={what}, erroffset={}", offset.saturating_sub(prefix)),
             _ => reason.to_owned(),
         };
         RegexError { pattern: shown(), reason }
@@ -469,7 +482,7 @@ mod tests {
             ignore_case: bool,
         ) {
             if let Ok(regex) = Regex::new(pattern.as_bytes(), ignore_case) && regex.engine() == Engine::Linear {
-                let reference = backtracking(pattern.as_bytes(), ignore_case);
+                let reference = backtracking(pattern.as_bytes(), ignore_case, "");
                 prop_assert!(reference.is_ok(), "PCRE2 refuses {pattern}: {:?}", reference.err());
                 let reference = Regex {
                     pattern: pattern.as_bytes().into(),

@@ -544,6 +544,7 @@ pub(crate) mod tests {
             origins: Vec::new(),
             tls_files: Default::default(),
             patterns: Default::default(),
+            environment: Default::default(),
             user_lists: Vec::new(),
             resolvers: Vec::new(),
             peers: Vec::new(),

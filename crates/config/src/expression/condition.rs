@@ -257,7 +257,14 @@ impl ConditionReader<'_> {
             }
             next += 1;
         }
-        if good && condition.any.last().is_none_or(Vec::is_empty) {
+        if good && start + 1 == line.len() {
+            // HAProxy takes it without a word.
+            let never = if unless { "always" } else { "never" };
+            let warning =
+                self.diagnostics.warning(line.at(start), format!("the condition is empty: it {never} applies"));
+            warning.hint(format!("write '{} NAME' or '{} {{ TEST }}'", line.text(start), line.text(start)));
+            condition.any.clear();
+        } else if good && condition.any.last().is_none_or(Vec::is_empty) {
             let error = self.diagnostics.error(line.at(line.len()), "missing condition");
             error.hint(format!("write '{} NAME' or '{} {{ TEST }}'", line.text(start), line.text(start)));
             return Err(());

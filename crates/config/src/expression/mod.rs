@@ -242,8 +242,16 @@ impl ExpressionReader<'_> {
             return Err(Problem::new(start, message).hint(Some(hint.to_owned())));
         }
         parsed.used = start + name.len();
-        if !parsed.output.casts_to(row.input) {
-            let (from, to) = (parsed.output.name(), row.input.name());
+        let (mut casts, mut from) = (parsed.output.casts_to(row.input), parsed.output.name());
+        // The one address that is known to be too large for a number; those of connections may be of IPv4.
+        if row.input == Output::Int && parsed.output == Output::Ip && parsed.expr.fetch == Fetch::Ipv6 {
+            let keeps = |call: &ConverterCall| ConverterRow::of(call.converter).output == Output::Any;
+            if parsed.expr.converters.iter().all(keeps) {
+                (casts, from) = (false, "ipv6");
+            }
+        }
+        if !casts {
+            let to = row.input.name();
             return Err(Problem::new(start, format!("converter '{name}' takes {to}, which {from} cannot be cast to")));
         }
         let open = parsed.used;

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use sluicegate_pattern::PatternFiles;
 
+use crate::Environment;
+
 mod acme;
 mod balance;
 mod cache;
@@ -113,6 +115,8 @@ pub struct Config {
     pub tls_files: Arc<TlsFiles>,
     /// Map and ACL files by name. They change at run time: a copy of the configuration shares them.
     pub patterns: Arc<PatternFiles>,
+    /// The environment as the file has changed it.
+    pub environment: Environment,
 }
 
 impl Config {

@@ -101,11 +101,9 @@ pub struct Proxy {
     pub servers: Vec<Server>,
     /// `persist rdp-cookie`: the cookie that names a server by its address.
     pub persist_rdp_cookie: Option<super::Expr>,
-    /// `max-keep-alive-queue`: requests that may wait for the server that `option prefer-last-server` prefers; `None`:
-    /// any number.
+    /// `max-keep-alive-queue`: requests that may wait for a server that is preferred; `None`: any number.
     pub max_keep_alive_queue: Option<u32>,
-    /// `max-session-srv-conns`: idle connections to servers that a session has of its own, where they are not shared
-    /// (frontend side).
+    /// `max-session-srv-conns`: idle connections to servers that a session of the frontend has of its own.
     pub max_session_srv_conns: u32,
     /// `source`.
     pub source: Option<super::Source>,
@@ -167,8 +165,7 @@ pub struct Proxy {
     pub forced_id: bool,
     /// `description`, for the statistics page.
     pub description: Option<String>,
-    /// `dispatch` or `option transparent`: where requests go that persistence sends to no server; its settings are the
-    /// defaults.
+    /// `dispatch` or `option transparent`: where requests go that persistence sends to no server, by default settings.
     pub dispatch: Option<Box<Server>>,
     /// `guid`.
     pub guid: Option<String>,
@@ -501,6 +498,8 @@ pub struct Bind {
     pub maxconn: Option<u32>,
     /// `backlog`.
     pub backlog: Option<u32>,
+    /// The lowest thread of `thread`; 0 if the set is one of a group, or not given.
+    pub first_thread: u32,
     /// `v6only`/`v4v6`.
     pub v6only: Option<bool>,
     /// `mode` of a unix socket, octal.
@@ -616,6 +615,7 @@ impl Bind {
             name: None,
             maxconn: None,
             backlog: None,
+            first_thread: 0,
             v6only: None,
             mode: None,
             user: None,

@@ -330,7 +330,10 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
             Ok(())
         },
     ),
-    option("shards", 1, "N|by-thread|by-group", WORKERS, |_, _| Ok(())),
+    option("shards", 1, "N|by-thread|by-group", WORKERS, |_, v| match v {
+        "by-thread" | "by-group" => Ok(()),
+        _ => unit::leading_integer(v, 1, THREADS_MAX.into()).map(drop),
+    }),
     policy(
         "sigalgs",
         "SCHEME[:…]",
@@ -362,7 +365,10 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.tcp.user_timeout = Some(unit::time(v, unit::TimeUnit::Milliseconds)?);
         Ok(())
     }),
-    option("thread", 1, "THREADS", WORKERS, |_, _| Ok(())),
+    option("thread", 1, "THREADS", WORKERS, |b, v| {
+        b.first_thread = first_thread(v)?;
+        Ok(())
+    }),
     option("tfo", 0, "", "Clients may send data with their first packet (TCP fast open).", |b, _| {
         b.tcp.fast_open = true;
         Ok(())
@@ -423,6 +429,50 @@ const OLD_VERSION: &str = "No effect: versions below TLS 1.2 are not supported."
 /// The description of options that are refused.
 const OLD_FORCED: &str = "Refused: versions below TLS 1.2 are not supported.";
 const WORKERS: &str = "No effect: each worker accepts from each socket.";
+/// The number of threads that HAProxy can have.
+const THREADS_MAX: u32 = 1_024;
+/// The number of threads in a group of HAProxy's.
+const GROUP_MAX: u32 = 64;
+/// The number of HAProxy's groups.
+const GROUPS_MAX: u32 = 32;
+
+/// Checks a set of threads as HAProxy does, and returns its lowest thread; 0 for a set of threads in a group.
+fn first_thread(set: &str) -> Result<u32, String> {
+    let digits = set.bytes().take_while(u8::is_ascii_digit).count();
+    let (in_group, ranges, most) = match set[digits..].strip_prefix('/') {
+        Some(ranges) => {
+            let group = set[..digits].parse().unwrap_or(0);
+            if !(1..=GROUPS_MAX).contains(&group) {
+                return Err(format!(
+                    "invalid thread group number '{group}', permitted range is 1..{GROUPS_MAX} in '{set}'."
+                ));
+            }
+            (true, ranges, GROUP_MAX)
+        }
+        None => (false, set, THREADS_MAX),
+    };
+    let mut lowest = THREADS_MAX;
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').map_or((range, None), |(first, last)| (first, Some(last)));
+        let number = |text: &str| text.parse().ok().filter(|number| (1..=most).contains(number));
+        let from = match first {
+            "" if last.is_none() => 1,
+            "all" | "odd" | "even" if last.is_some() => {
+                return Err(format!("extraneous range after 'all', 'odd' or 'even': '{range}'."));
+            }
+            "all" | "odd" => 1,
+            "even" => 2,
+            _ => number(first).ok_or_else(|| {
+                format!("invalid first thread number '{range}', permitted range is 1..{most}, or 'all', 'odd', 'even'.")
+            })?,
+        };
+        if let Some(last) = last.filter(|last| !last.is_empty() && number(last).is_none()) {
+            return Err(format!("invalid last thread number '{last}', permitted range is 1..{most}."));
+        }
+        lowest = lowest.min(from);
+    }
+    Ok(if in_group { 0 } else { lowest })
+}
 
 /// Returns the argument of `proto`.
 pub(crate) fn proto(name: &str) -> Result<Proto, String> {

@@ -555,6 +555,7 @@ impl Draft {
             acme,
             tls_files: Arc::new(tls.finish()),
             patterns,
+            environment: environment.clone(),
         };
         config.patterns.complete();
         config.patterns.all().iter().for_each(|file| file.loaded());

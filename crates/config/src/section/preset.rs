@@ -47,7 +47,7 @@ pub(crate) fn all(sections: &[Section], stores: &StoreNames<'_>, diagnostics: &m
 pub fn preset(config: &Config, variable: &str, is_format: bool, text: &str) -> Result<Preset, String> {
     let stores = StoreNames { patterns: config.patterns.clone(), any_store: true, ..StoreNames::default() };
     let place = |offset: usize| Position { file: "stats socket".into(), line: 1, column: offset as u32 + 1 };
-    let target = name(variable).map_err(|problem| problem.message)?;
+    let target = name(variable).map_err(|problem| format!("'set var': {}.", problem.message))?;
     let value = value(&stores, is_format, text, &place).map_err(|problem| problem.message)?;
     Ok(Preset { target, value, text: text.to_owned(), at: place(0) })
 }
@@ -55,7 +55,7 @@ pub fn preset(config: &Config, variable: &str, is_format: bool, text: &str) -> R
 fn name(text: &str) -> Result<VarTarget, Problem> {
     match expression::variable_to_set(text) {
         Ok(target) if target.name.scope == VarScope::Proc => Ok(target),
-        Ok(_) => Err(Problem::new(0, "only 'proc.' variables outlive a stream".to_owned())),
+        Ok(_) => Err(Problem::new(0, format!("cannot set variable '{text}', only scope 'proc' is permitted here"))),
         Err((message, hint)) => Err(Problem::new(0, message).hint(hint)),
     }
 }

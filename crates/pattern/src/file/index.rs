@@ -138,8 +138,9 @@ impl Index {
         }
     }
 
-    /// Parses a key, or returns why it is not a pattern of this method.
-    pub(super) fn parse(&self, key: &[u8]) -> Result<Parsed, String> {
+    /// Parses a key, or returns why it is not a pattern of this method. `grouped`: the groups of an expression have
+    /// numbers.
+    pub(super) fn parse(&self, key: &[u8], grouped: bool) -> Result<Parsed, String> {
         let text = || String::from_utf8_lossy(key);
         Ok(match self.method {
             Method::Str | Method::Beg | Method::End | Method::Sub | Method::Dir | Method::Dom => Parsed::Plain,
@@ -155,7 +156,10 @@ impl Index {
             Method::Bin => Parsed::Binary(
                 hexadecimal(key).ok_or_else(|| format!("'{}' is not hexadecimal", text()))?.into_boxed_slice(),
             ),
-            Method::Reg => Parsed::Regular(Box::new(Regex::new(key, self.fold).map_err(|error| error.to_string())?)),
+            Method::Reg => {
+                let compile = if grouped { Regex::new } else { Regex::without_groups };
+                Parsed::Regular(Box::new(compile(key, self.fold).map_err(|error| error.to_string())?))
+            }
         })
     }
 
@@ -235,7 +239,7 @@ impl Index {
         let fold = self.fold;
         let key = content.key(id);
         let parsed = match self.method {
-            Method::Int | Method::Len | Method::Ip | Method::Bin => self.parse(key).ok(),
+            Method::Int | Method::Len | Method::Ip | Method::Bin => self.parse(key, false).ok(),
             _ => None,
         };
         match (&mut self.shape, parsed) {

@@ -147,6 +147,8 @@ pub struct PatternFile {
 #[derive(Default)]
 struct State {
     content: Content,
+    /// Whether the groups of expressions have numbers: the values of a map may name them.
+    grouped: bool,
     /// The line of each entry, while the file is loaded.
     lines: Vec<u32>,
     indexes: Vec<Index>,
@@ -165,7 +167,7 @@ impl PatternFile {
             bytes.hash(&mut hasher);
             hasher.finish()
         };
-        let mut state = State::default();
+        let mut state = State { grouped: kind == Kind::Map, ..State::default() };
         let lines = memchr::memchr_iter(b'\n', bytes).count() + 1;
         if bytes.len() > TEXT_LIMIT || lines > ENTRIES_LIMIT {
             return Err(LoadError { file: name, line: lines, message: "the file is too large".to_owned() });
@@ -470,7 +472,7 @@ impl State {
     /// Returns a state without entries that is matched in the same ways.
     fn successor(&self) -> State {
         let indexes = self.indexes.iter().map(|index| Index::new(index.method, index.fold)).collect();
-        State { values: self.values.clone(), own: self.own, indexes, ..State::default() }
+        State { grouped: self.grouped, values: self.values.clone(), own: self.own, indexes, ..State::default() }
     }
 
     fn index(&mut self, name: &Arc<str>, method: Method, fold: bool) -> Result<IndexId, LoadError> {
@@ -486,7 +488,7 @@ impl State {
         let mut index = Index::new(method, fold);
         index.reserve(&self.content);
         for id in self.content.ids(0) {
-            match index.parse(self.content.key(id)) {
+            match index.parse(self.content.key(id), self.grouped) {
                 Ok(parsed) => index.insert(&self.content, id, parsed),
                 Err(message) => return Err(LoadError { file: name.clone(), line: self.line(id), message }),
             }
@@ -526,7 +528,7 @@ impl State {
         if self.content.len() >= ENTRIES_LIMIT {
             return Err(EditError(format!("the file would hold more than {ENTRIES_LIMIT} entries")));
         }
-        let parsed: Result<Vec<_>, _> = self.indexes.iter().map(|index| index.parse(key)).collect();
+        let parsed: Result<Vec<_>, _> = self.indexes.iter().map(|index| index.parse(key, self.grouped)).collect();
         let parsed = parsed.map_err(EditError)?;
         let id = self.content.push(key, value);
         for (index, parsed) in self.indexes.iter_mut().zip(parsed) {

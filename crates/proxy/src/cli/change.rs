@@ -411,8 +411,8 @@ fn set_server(call: &mut Call<'_>) {
 }
 
 fn set_address(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, text: &str) {
-    let port = if call.arg(3) == "port" { call.arg(4).to_owned() } else { String::new() };
-    call.say(proxy.move_server(call.running, server, (text, &port), "stats socket command"));
+    let port = (call.arg(3) == "port").then(|| call.arg(4).to_owned());
+    call.say(proxy.move_server(call.running, server, (text, port.as_deref()), "stats socket command"));
 }
 
 /// `set server … fqdn`: changes the name whose address the server follows.
@@ -440,7 +440,6 @@ fn set_maxconn_frontend(call: &mut Call<'_>) {
     match call.arg(1) {
         "" => call.say("Integer value expected."),
         text => match limit(text) {
-            Some(0) => proxy.frontend.sessions.set_max(None),
             Some(max) => proxy.frontend.sessions.set_max(Some(max)),
             None => call.say("Value out of range."),
         },
@@ -452,7 +451,8 @@ fn set_maxconn_global(call: &mut Call<'_>) {
     let hard = call.running.process.hard_maxconn();
     match call.arg(0) {
         "" => call.say("Expects an integer value."),
-        text => match (limit(text), hard) {
+        // A number below 0 counts as 0, which is the hard limit.
+        text => match (limit(text).or_else(|| text.starts_with('-').then_some(0)), hard) {
             (Some(0), hard) => sessions.set_max(hard),
             (Some(max), Some(hard)) if max <= hard => sessions.set_max(Some(max)),
             (Some(max), None) => sessions.set_max(Some(max)),

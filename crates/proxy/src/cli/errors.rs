@@ -22,21 +22,19 @@ fn show_errors(mut call: Call<'_>) -> Answer<'_> {
     Box::pin(async move {
         let running = call.running.clone();
         let only = match call.arg(0) {
-            "" | "-1" => None,
-            name => {
-                let number = name.parse::<u32>().ok();
-                let known = |config: &sluicegate_config::model::Proxy| match number {
-                    Some(number) => config.uid == number,
-                    None => &*config.name == name,
-                };
-                match running.proxies.iter().find(|proxy| known(&proxy.config)) {
-                    Some(proxy) => Some((proxy.id, proxy.config.uid)),
-                    None => {
+            "" => None,
+            name => match running.proxies.iter().find(|proxy| *proxy.config.name == *name) {
+                Some(proxy) => Some(proxy.config.uid),
+                // As in HAProxy, a number that no proxy has is one without errors.
+                None => match name.parse::<i64>() {
+                    Ok(number) if number < 0 => None,
+                    Ok(number) if number > 0 => Some(u32::try_from(number).unwrap_or(u32::MAX)),
+                    _ => {
                         call.say("No such proxy.");
                         return Ok(());
                     }
-                }
-            }
+                },
+            },
         };
         let (requests, responses) = match call.arg(1) {
             "request" => (true, false),
@@ -48,10 +46,10 @@ fn show_errors(mut call: Call<'_>) -> Answer<'_> {
         let total = running.process.invalid_messages();
         call.out.push(format!("Total events captured on [{}] : {total}\n", String::from_utf8_lossy(&date)));
         // A response is shown for the frontend that it was meant for, too.
-        let concerns = |invalid: &Invalid| matches!((&invalid.frontend, only), (Some((_, frontend)), Some((_, uid))) if *frontend == uid);
+        let concerns = |invalid: &Invalid| matches!((&invalid.frontend, only), (Some((_, frontend)), Some(uid)) if *frontend == uid);
         let bufsize = running.config.global.tune.bufsize;
         for proxy in &running.proxies {
-            let own = only.is_none_or(|(id, _)| id == proxy.id);
+            let own = only.is_none_or(|uid| uid == proxy.config.uid);
             let named = |side: &str, which: &str| {
                 format!("{side} {} (#{}): invalid {which}", proxy.config.name, proxy.config.uid)
             };

@@ -108,6 +108,13 @@ pub const COMMANDS: &[Command] = &[
         run: Run::Now(set_anonymous),
     },
     Command {
+        name: &["set", "profiling"],
+        arguments: "<what> {auto|on|off}",
+        help: "accepted and without effect: there is no such profile",
+        level: StatsLevel::Admin,
+        run: Run::Now(set_profiling),
+    },
+    Command {
         name: &["show", "anon"],
         arguments: "",
         help: "display the current state of anonymized mode",
@@ -253,6 +260,15 @@ fn set_anonymous(call: &mut Call<'_>) {
 fn chance() -> u32 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish() as u32
+}
+
+fn set_profiling(call: &mut Call<'_>) {
+    match (call.arg(0), call.arg(1)) {
+        ("tasks", "on" | "auto" | "off") => {}
+        ("tasks", _) => call.say("Expects 'on', 'auto', or 'off'."),
+        ("memory", _) => call.say("Memory profiling not compiled in."),
+        _ => call.say("Expects either 'tasks' or 'memory'."),
+    }
 }
 
 fn show_anonymous(call: &mut Call<'_>) {

@@ -149,19 +149,27 @@ fn word(kind: Kind) -> &'static str {
 
 /// Returns the file named by the first argument, or sends the client an error.
 fn file(call: &mut Call<'_>, kind: Kind) -> Option<Arc<PatternFile>> {
+    let found = any_file(call).filter(|file| file.kind() == kind);
+    if found.is_none() {
+        call.say(unknown(kind));
+    }
+    found
+}
+
+fn unknown(kind: Kind) -> String {
+    format!("Unknown {} identifier. Please use #<id> or <file>.", word(kind))
+}
+
+/// Returns the file named by the first argument, whether it is a map or an ACL.
+fn any_file(call: &Call<'_>) -> Option<Arc<PatternFile>> {
     let files = &call.running.config.patterns;
     let name = call.arg(0);
-    let found = match name.strip_prefix('#') {
+    match name.strip_prefix('#') {
         Some(number) => number.parse().ok().and_then(|wanted: u32| {
             files.by_number().into_iter().find(|(number, _)| *number == wanted).map(|(_, file)| file)
         }),
         None => files.get(name),
-    };
-    let found = found.filter(|file| file.kind() == kind);
-    if found.is_none() {
-        call.say(format!("Unknown {} identifier. Please use #<id> or <file>.", word(kind)));
     }
-    found
 }
 
 /// Returns the number of an entry that a word names as `#0xN`.
@@ -182,7 +190,10 @@ fn take_version(call: &mut Call<'_>) -> Option<Option<u32>> {
 /// Returns HAProxy's message about a version that does not exist.
 fn refused(file: &PatternFile, value: &[u8], error: VersionError) -> String {
     match error {
-        VersionError::Future => "Version number in the future, please use 'prepare map' before.".to_owned(),
+        VersionError::Future => {
+            let kind = if file.kind() == Kind::Map { "map" } else { "acl" };
+            format!("Version number in the future, please use 'prepare {kind}' before.")
+        }
         VersionError::Gone => "Version number out of range.".to_owned(),
         VersionError::Edit(error) => told(file, value, &error),
     }
@@ -295,7 +306,8 @@ fn get(call: &mut Call<'_>, kind: Kind) {
     if call.arg(0).is_empty() || call.args.len() < 2 {
         return call.say(format!("Missing {} identifier and/or key.", word(kind)));
     }
-    let Some(file) = file(call, kind) else { return };
+    // As in HAProxy, both look up in files of either kind.
+    let Some(file) = any_file(call) else { return call.say(unknown(kind)) };
     let asked = &call.args[1];
     let text = call.arg(1);
     let types = file.value_types();
@@ -317,7 +329,9 @@ fn get(call: &mut Call<'_>, kind: Kind) {
         answer.extend_from_slice(format!("{is}=yes, idx={}, {pattern}=\"", kept(method, ignore_case)).as_bytes());
         answer.extend_from_slice(&key);
         answer.push(b'"');
-        if kind == Kind::Map {
+        if kind == Kind::Map && file.kind() == Kind::Acl {
+            answer.extend_from_slice(b", value=none");
+        } else if kind == Kind::Map {
             let name = match types.last() {
                 Some(ValueType::Int) => "sint",
                 Some(ValueType::Ip) if value.contains(&b':') => "ipv6",
@@ -387,6 +401,11 @@ fn add_acl(call: &mut Call<'_>) {
     if call.args.len() < 2 {
         return call.say("'add acl' expects two parameters: ACL identifier and pattern.");
     }
+    if any_file(call).is_some_and(|file| file.kind() == Kind::Map) {
+        return call.say(
+            "This ACL is shared with a map containing samples. You must use the command 'add map' to add values.",
+        );
+    }
     let Some(file) = file(call, Kind::Acl) else { return };
     if let Err(message) = add(&file, version, &call.args[1], b"") {
         call.say(message);
@@ -443,20 +462,25 @@ fn clear(call: &mut Call<'_>, kind: Kind) {
 }
 
 fn set_var(call: &mut Call<'_>) {
+    if !call.session.rights.experimental {
+        return call.say("This command is restricted to experimental mode only.");
+    }
     let name = call.arg(0).to_owned();
     if name.is_empty() {
         return call.say("Missing process-wide variable identifier.");
     }
     let (is_format, text) = match (call.arg(1), call.arg(2)) {
         (kind @ ("expr" | "fmt"), text) if !text.is_empty() => (kind == "fmt", text),
-        ("" | "expr" | "fmt", _) => return call.say("Missing either 'expr', 'fmt' or expression."),
+        ("", _) => return call.say("Missing either 'expr', 'fmt' or expression."),
         (text, "") => (false, text),
-        (_, extra) => return call.say(format!("Nothing is expected behind the expression, not '{extra}'.")),
+        (kind, _) => {
+            return call.say(format!("'set var': arg type must be either 'expr' or 'fmt' but got '{kind}'."));
+        }
     };
     let set = sluicegate_config::preset(&call.running.config, &name, is_format, text)
         .and_then(|preset| set_preset(call.running, &preset));
     if let Err(message) = set {
-        call.say(format!("{message}."));
+        call.say(message);
     }
 }
 

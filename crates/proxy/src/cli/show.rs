@@ -222,13 +222,22 @@ fn show_env(mut call: Call<'_>) -> Answer<'_> {
         use std::os::unix::ffi::OsStrExt;
         let wanted = call.args.first().cloned();
         let mut found = false;
-        let all: Vec<_> = std::env::vars_os().collect();
+        let running = call.running.clone();
+        let set = running
+            .config
+            .environment
+            .iter()
+            .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        // The configuration's environment has texts alone.
+        let rest = std::env::vars_os().filter(|(name, value)| name.to_str().and(value.to_str()).is_none());
+        let rest = rest.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        let all: Vec<(Vec<u8>, Vec<u8>)> = set.chain(rest).collect();
         for (name, value) in all {
-            if wanted.as_ref().is_some_and(|wanted| name.as_bytes() != wanted) {
+            if wanted.as_ref().is_some_and(|wanted| name != *wanted) {
                 continue;
             }
             found = true;
-            for part in [name.as_bytes(), b"=", value.as_bytes(), b"\n"] {
+            for part in [&name[..], b"=", &value, b"\n"] {
                 call.out.push(part);
             }
             call.out.drain().await?;

@@ -477,7 +477,9 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
                 b"check_force_down" => direct(Directive::Health(HealthWord::Down)),
                 b"check_enable" if server.config.check.is_some() => direct(Directive::Checks(true)),
                 b"check_disable" => direct(Directive::Checks(false)),
-                b"addr" => Some(proxy.move_server(running, server, (text, port), BY)),
+                b"addr" => {
+                    Some(proxy.move_server(running, server, (text, Some(port).filter(|port| !port.is_empty())), BY))
+                }
                 b"agent_enable" if server.config.health.agent.is_some() => direct(Directive::AgentChecks(true)),
                 b"agent_disable" => direct(Directive::AgentChecks(false)),
                 b"agent_force_up" | b"agent_force_down" if !server.shared.status().agent.enabled => None,

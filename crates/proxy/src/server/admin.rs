@@ -232,13 +232,13 @@ impl Site {
         }
     }
 
-    /// Changes the address of a server and, unless `port` is empty, its port, on behalf of `by`, so that it is not
+    /// Changes the address of a server and, if there is a `port`, its port, on behalf of `by`, so that it is not
     /// unresolved any more; returns HAProxy's message.
     pub fn move_server(
         &self,
         running: &Arc<Running>,
         server: &ServerRun,
-        (address, port): (&str, &str),
+        (address, port): (&str, Option<&str>),
         by: &str,
     ) -> String {
         let before = server.shared.moved();
@@ -294,21 +294,21 @@ impl ServerRun {
         self.address().map(|ip| SocketAddr::new(ip, 0))
     }
 
-    /// Changes the server's address and, unless `port` is empty, its port, on behalf of `by`; returns HAProxy's
+    /// Changes the server's address and, if there is a `port`, its port, on behalf of `by`; returns HAProxy's
     /// message. Idle connections to the previous address are closed.
-    fn move_to(&self, address: &str, port: &str, by: &str) -> String {
+    fn move_to(&self, address: &str, port: Option<&str>, by: &str) -> String {
         if !matches!(self.config.address, ServerAddress::Inet(..) | ServerAddress::Name(..)) {
             return "Update for the current server address family is only supported through configuration file."
                 .to_owned();
         }
         let Ok(ip) = address.parse::<IpAddr>() else { return format!("Invalid addr '{address}'") };
-        let port = match port.parse::<u16>() {
-            Ok(number) if number > 0 && !port.starts_with('+') => Some(number),
-            _ if port.is_empty() => None,
-            _ if port.starts_with(['+', '-']) => {
+        let port = match port.map(|port| (port, port.parse::<u16>())) {
+            None => None,
+            Some((port, Ok(number))) if number > 0 && !port.starts_with('+') => Some(number),
+            Some((port, _)) if port.starts_with(['+', '-']) => {
                 return format!("can't change the port to the port map '{port}': give the port itself");
             }
-            _ => return format!("problem converting port '{port}' to an int"),
+            Some((port, _)) => return format!("problem converting port '{port}' to an int"),
         };
         let (current, fixed) = (self.address(), self.port());
         let mut changes = Vec::new();

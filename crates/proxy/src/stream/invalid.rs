@@ -19,6 +19,8 @@ use crate::date::{Clock, append_date};
 /// The maximum number of bytes of a message that are stored.
 pub const KEPT_MAX: usize = 16_384;
 
+/// The bytes at the start of HAProxy's buffers that describe a message.
+const HEADER: usize = 48;
 /// Columns of a line of the dump.
 const WIDTH: usize = 70;
 
@@ -50,6 +52,8 @@ pub struct Invalid {
     pub source: Option<SocketAddr>,
     /// The number of bytes of the message forwarded before these.
     pub passed: u64,
+    /// Whether it is a request.
+    pub request: bool,
     /// The captured bytes.
     pub data: Vec<u8>,
     /// The number of bytes present.
@@ -89,6 +93,7 @@ impl Invalid {
             server: None,
             source: None,
             passed: 0,
+            request,
             data: data[..data.len().min(KEPT_MAX)].to_vec(),
             len: data.len(),
             position,
@@ -109,20 +114,30 @@ impl Invalid {
             Some(address) => format!("{}:{}", address.ip(), address.port()),
             None => "unix:1".to_owned(),
         };
+        // The flags of a connection and of a stream are those that HAProxy usually has at this point.
+        let (connection, stream): (u32, u32) = if self.request { (0, 0x810) } else { (0x8000_0000, 0x1_4810) };
+        let framing = framing(&self.data[..self.position.min(self.data.len())], self.request);
+        let length = framing.length;
         // Writing to a string can't fail.
         let _ = write!(
             out,
             " \n[{}] {what}\n  {other} {side}, server {}, event #{}, src {source}\n  buffer starts at {} (including 0 \
-             out), {} free,\n  len {}, wraps at {bufsize}, error at position {}\n  H1 msg state {}({}) :\n  \n",
+             out), {} free,\n  len {}, wraps at {}, error at position {}\n  H1 connection flags {:#010x}, H1 stream flags \
+             {:#010x}\n  H1 msg state {}({}), H1 msg flags {:#010x}\n  H1 chunk len {length} bytes, H1 body len {length} \
+             bytes :\n  \n",
             String::from_utf8_lossy(&date),
             name(&self.server),
             self.event,
             self.passed,
             bufsize.saturating_sub(self.len),
             self.len,
+            bufsize.saturating_sub(HEADER),
             self.position,
+            connection,
+            stream,
             self.state.0,
             self.state.1,
+            framing.flags,
         );
         dump(&self.data, out);
     }
@@ -183,9 +198,8 @@ fn locate(data: &[u8], fault: Fault, request: bool) -> (usize, (&'static str, u3
         HeadError::HostValue => (field(data, b"host"), ("MSG_HDR_L2_LWS", 24)),
         HeadError::StartLine | HeadError::Version | HeadError::Host if request => request_line(data, first),
         HeadError::StartLine | HeadError::Version | HeadError::Host => {
-            let version = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.');
-            let end = data[first..].iter().position(|byte| !version(byte)).unwrap_or(data.len() - first);
-            (first + end, ("MSG_RPVER", 10))
+            let (end, state) = status_line(&data[first..]);
+            (first + end, state)
         }
         HeadError::TooLarge | HeadError::TooManyFields => (data.len(), ("MSG_HDR_NAME", 17)),
         HeadError::FieldName | HeadError::FieldValue => {
@@ -212,6 +226,76 @@ fn locate(data: &[u8], fault: Fault, request: bool) -> (usize, (&'static str, u3
         }
         HeadError::BodyNotAllowed | HeadError::WebSocketKey => (0, ("MSG_LAST_LF", 25)),
     }
+}
+
+fn status_line(line: &[u8]) -> (usize, (&'static str, u32)) {
+    let version = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'/' | b'.');
+    let end = |from: usize, is: &dyn Fn(&u8) -> bool| {
+        line[from..].iter().position(|byte| !is(byte)).map_or(line.len(), |end| from + end)
+    };
+    let blank = end(0, &version);
+    if line.get(blank) != Some(&b' ') || !line.starts_with(b"HTTP/1.") {
+        return (blank, ("MSG_RPVER", 10));
+    }
+    let code = end(blank, &|byte| *byte == b' ');
+    match end(code, &u8::is_ascii_digit) {
+        after if after == code => (code, ("MSG_RPVER_SP", 11)),
+        after => (after, ("MSG_RPCODE", 12)),
+    }
+}
+
+/// What HAProxy's parser knows of a message whose head it has read so far.
+#[derive(Debug, PartialEq, Eq)]
+struct Framing {
+    /// Its flags of the message.
+    flags: u32,
+    /// The length of the body.
+    length: u64,
+}
+
+fn framing(head: &[u8], request: bool) -> Framing {
+    const CONTENT_LENGTH: u32 = 0x1;
+    const CHUNKED: u32 = 0x1_0002;
+    const RESPONSE: u32 = 0x4;
+    const VERSION_1_1: u32 = 0x10;
+    const CLOSE: u32 = 0x20;
+    const KEEP_ALIVE: u32 = 0x40;
+    const UPGRADE: u32 = 0x80;
+    const TRANSFER_ENCODING: u32 = 0x200;
+    /// How HAProxy reads messages.
+    const ALWAYS: u32 = 0x1400;
+    let mut framing = Framing { flags: if request { ALWAYS } else { ALWAYS | RESPONSE }, length: 0 };
+    let first = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
+    let Some(head) = head.get(first..) else { return framing };
+    let whole = memchr::memchr(b'\n', head).map_or(0, |end| end + 1);
+    let line = head[..whole].trim_ascii_end();
+    if line.ends_with(b" HTTP/1.1") || (!request && head.starts_with(b"HTTP/1.1 ")) {
+        framing.flags |= VERSION_1_1;
+    }
+    let mut rest = &head[whole..];
+    while let Some(end) = memchr::memchr(b'\n', rest).filter(|_| whole > 0) {
+        let field = &rest[..end];
+        rest = &rest[end + 1..];
+        let Some(colon) = memchr::memchr(b':', field) else { continue };
+        let (name, value) = (&field[..colon], field[colon + 1..].trim_ascii());
+        let words = || value.split(|byte| *byte == b',').map(|word| word.trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            framing.flags |= CONTENT_LENGTH;
+            framing.length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            framing.flags |= TRANSFER_ENCODING;
+            if words().any(|word| word.eq_ignore_ascii_case(b"chunked")) {
+                framing.flags |= CHUNKED;
+            }
+        } else if name.eq_ignore_ascii_case(b"connection") {
+            for (word, flag) in [(&b"close"[..], CLOSE), (b"keep-alive", KEEP_ALIVE), (b"upgrade", UPGRADE)] {
+                if words().any(|found| found.eq_ignore_ascii_case(word)) {
+                    framing.flags |= flag;
+                }
+            }
+        }
+    }
+    framing
 }
 
 fn request_line(data: &[u8], first: usize) -> (usize, (&'static str, u32)) {
@@ -309,9 +393,35 @@ mod tests {
             ),
             ("GET /x\\y\x1b HTTP/1.1\r\nHost: h\r\n\r\n", HeadError::StartLine, true, 8, "MSG_RQURI"),
             ("HTTP/1.1 200 OK\r\nBad Header: x\r\n\r\n", HeadError::FieldName, false, 20, "MSG_HDR_NAME"),
+            ("HTTP/1.1 2x0 OK\r\n\r\n", HeadError::StartLine, false, 10, "MSG_RPCODE"),
+            ("HTTP/1.1 200OK\r\n\r\n", HeadError::StartLine, false, 12, "MSG_RPCODE"),
+            ("HTTP/1.1 \r\n\r\n", HeadError::StartLine, false, 9, "MSG_RPVER_SP"),
+            ("HTTP/1.1\r\n\r\n", HeadError::StartLine, false, 8, "MSG_RPVER"),
+            ("HTTP/1.x 200 OK\r\n\r\n", HeadError::StartLine, false, 7, "MSG_RPVER"),
         ] {
             let (found, name) = locate(text.as_bytes(), Fault::Head(error), request);
             assert_eq!((found, name.0), (position, state), "{text:?}");
+        }
+    }
+
+    /// The flags that 3.2.0 gives.
+    #[test]
+    fn flags_of_messages_are_haproxys() {
+        for (text, request, flags, length) in [
+            ("GET /a", true, 0x1400, 0),
+            ("GET /a HTTP/1.1\r\nHost: h\r\nContent-Length: ", true, 0x1410, 0),
+            ("POST /a HTTP/1.1\r\nContent-Length: 5\r\nConnection: close\r\nBad", true, 0x1431, 5),
+            (
+                "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\nUpgrade: x\r\nConnection: close, upgrade\r\nBad",
+                true,
+                0x0001_16b2,
+                0,
+            ),
+            ("HTTP/1.1 2", false, 0x1414, 0),
+            ("HTTP/1.1", false, 0x1404, 0),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\nBad", false, 0x1435, 5),
+        ] {
+            assert_eq!(framing(text.as_bytes(), request), Framing { flags, length }, "{text:?}");
         }
     }
 

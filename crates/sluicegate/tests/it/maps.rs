@@ -263,15 +263,18 @@ fn files_and_variables_are_shown_and_changed_as_by_haproxy() {
 #[test]
 fn variables_of_streams_are_none_of_the_process() {
     let server = start("global\n stats socket @DIR@/stats level admin\nbackend b\n", &[]);
-    let ask = |line: &str| Sluicegate::stats(&server.directory().join("stats"), line);
+    let ask = |line: &str| {
+        let line = format!("experimental-mode on; {line}");
+        Sluicegate::stats(&server.directory().join("stats"), &line)
+    };
     assert_eq!(ask("set var proc.own str(kept)").trim(), "");
     for (line, said) in [
-        ("set var txn.own int(1)", "only 'proc.' variables"),
+        ("set var txn.own int(1)", "'set var': cannot set variable 'txn.own', only scope 'proc' is permitted here."),
         ("set var own int(1)", "invalid variable name"),
         ("set var proc.own path", "'path'"),
         ("set var proc.own src", "'src'"),
         ("set var proc.own nosuch", "nosuch"),
-        ("set var proc.own int(1) int(2)", "Nothing is expected behind"),
+        ("set var proc.own int(1) int(2)", "'set var': arg type must be either 'expr' or 'fmt' but got 'int(1)'."),
         ("set var proc.own fmt %[path]", "'path'"),
         ("set var proc.own int(1),nosuch", "nosuch"),
     ] {

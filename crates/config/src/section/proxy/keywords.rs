@@ -217,7 +217,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     row(
         "force-persist",
         BACK.without(Contexts::DEFAULTS),
-        2,
+        1,
         MANY,
         "if|unless CONDITION",
         "Requests whose cookie or table entry names a server that is down are still sent there.",
@@ -354,7 +354,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     row(
         "ignore-persist",
         BACK.without(Contexts::DEFAULTS),
-        2,
+        1,
         MANY,
         "if|unless CONDITION",
         "The cookie is neither used nor set.",
@@ -447,7 +447,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     row(
         "monitor fail",
         FRONT.without(Contexts::DEFAULTS),
-        2,
+        1,
         MANY,
         "if|unless CONDITION",
         "'monitor-uri' answers 503 if this condition holds.",

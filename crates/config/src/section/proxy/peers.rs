@@ -34,6 +34,8 @@ pub(crate) struct PeersReader<'a, 'b> {
     argument: Option<Arc<str>>,
     /// Whether there was a `peer` line.
     has_peer_line: bool,
+    /// Lines of names that other lines have, and the errors about them.
+    repeated: Vec<(Position, String)>,
 }
 
 pub(crate) type PeersParser = fn(&mut PeersReader<'_, '_>, &Line);
@@ -160,6 +162,7 @@ pub(super) fn all(
             bind_words: BindWords::default(),
             argument: None,
             has_peer_line: false,
+            repeated: Vec::new(),
         };
         let (local, shards, tables) = peers.read(section);
         reader.finish_binds(global.tune.bufsize);
@@ -238,6 +241,11 @@ impl PeersReader<'_, '_> {
                 }
             }
         }
+        if self.local.is_some() {
+            for (at, message) in std::mem::take(&mut self.repeated) {
+                self.reader.diagnostics.error(at, message);
+            }
+        }
         let settings = &mut *self.reader.settings;
         let address = self.bind.addresses.first().map(connected);
         if let (Some(argument), Some(address)) = (self.argument, address) {
@@ -309,7 +317,8 @@ impl PeersReader<'_, '_> {
                  names.",
                 self.reader.settings.proxy.name, other.at.file, other.at.line
             );
-            self.reader.diagnostics.error(line.at(1), message);
+            // As in HAProxy, it is no error in a section that is not used because this process is not in it.
+            self.repeated.push((line.at(1), message));
             return;
         }
         let index = servers.len();

@@ -17,7 +17,7 @@ const PROXY: Contexts = Contexts::PROXY;
 pub(super) const ADMIN: Row<ProxyParser> = row(
     "stats admin",
     Contexts::PROXY.without(Contexts::DEFAULTS),
-    2,
+    1,
     MANY,
     "if|unless CONDITION",
     "Allows clients of the page to administer servers if the condition holds. Without such a line nobody may.",

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use sluicegate_config::model::{BindAddress, StatsLevel};
-use sluicegate_config::{Environment, MemoryFiles, NoLua, load};
+use sluicegate_config::{MemoryFiles, NoLua, load};
 use sluicegate_proxy::control;
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::log::{Identity, Logger};
@@ -43,7 +43,7 @@ impl Whole {
         let (read, write) = std::io::pipe().expect("a pipe");
         let text = text.replace("@LOG@", &format!("fd@{}", write.as_raw_fd()));
         let files = TestFiles(MemoryFiles::new().with("test.cfg", text.as_str()));
-        let (config, diagnostics) = load(&files, &[PathBuf::from("test.cfg")], &mut Environment::new(), &NoLua);
+        let (config, diagnostics) = load(&files, &[PathBuf::from("test.cfg")], &mut std::env::vars().collect(), &NoLua);
         let mut config = config.unwrap_or_else(|| {
             panic!("{text}\n{}", diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
         });

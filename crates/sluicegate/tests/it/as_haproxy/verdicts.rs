@@ -722,3 +722,77 @@ fn acls_of_defaults_are_resolved_when_they_are_used() {
         refuses(&format!("{defaults}frontend f from d\n bind 127.0.0.1:1\n"), "");
     }
 }
+
+#[test]
+fn conditions_without_a_test_are_taken_and_never_true() {
+    for line in [
+        "http-request deny if",
+        "http-response set-header a b if",
+        "tcp-request content reject if",
+        "monitor fail if",
+        "stats admin if",
+        "ignore-persist if",
+        "http-request redirect location /x if",
+    ] {
+        takes(&listen(line), &["the condition is empty: it never applies"]);
+    }
+    takes(&listen("http-request deny unless"), &["the condition is empty: it always applies"]);
+    refuses(&listen("http-request deny if ||"), "nothing stands before '||'");
+}
+
+#[test]
+fn threads_and_shards_of_listeners_are_checked() {
+    let bind = |words: &str| format!("global\n nbthread 2\n{}", listen(&format!("bind 127.0.0.1:2 {words}")));
+    for words in
+        ["thread all", "thread 2-", "thread 1-64", "thread 4,even", "thread 1/1-64", "shards 1024", "shards by-group"]
+    {
+        takes(&bind(words), &[]);
+    }
+    for (words, part) in [
+        ("thread 5", "'thread' directive only references non-existing threads"),
+        ("thread 3-4,7", "'thread' directive only references non-existing threads"),
+        ("thread 0", "invalid first thread number '0'"),
+        ("thread x", "invalid first thread number 'x'"),
+        ("thread 1-x", "invalid last thread number 'x'"),
+        ("thread all-2", "extraneous range after 'all', 'odd' or 'even'"),
+        ("thread 0/1", "invalid thread group number '0'"),
+        ("shards 0", "between 1 and 1024"),
+        ("shards x", "a whole number was expected"),
+    ] {
+        refuses(&bind(words), part);
+    }
+}
+
+#[test]
+fn names_of_peers_may_repeat_where_the_section_is_not_used() {
+    let peers = |local: &str| {
+        format!(
+            "global\n localpeer {local}\npeers p\n peer a 127.0.0.1:10\n peer a 127.0.0.1:11\n peer me 127.0.0.1:12\n{}",
+            listen("maxconn 10")
+        )
+    };
+    takes(&peers("other"), &["Removing incomplete section 'peers p'"]);
+    refuses(&peers("me"), "another peer named 'a' was already defined");
+}
+
+#[test]
+fn expressions_of_acls_have_no_groups() {
+    for pattern in ["(.)\\1", "(.)(?1)\\Kx"] {
+        refuses(&listen(&format!("acl a path_reg '{pattern}'")), "reference to non-existent subpattern");
+    }
+    for pattern in ["(?<x>.)\\k<x>", "(?=a)(b)", "(*ANYCRLF)(a)"] {
+        takes(&listen(&format!("acl a path_reg '{pattern}'")), &[]);
+    }
+    let place = Place::new();
+    place.write("list.txt", "(.)\\1\n");
+    place.write("a.cfg", listen("acl a path_reg -f list.txt"));
+    let ended = super::ended(place.command(&place.program(), &["-c", "-f", "a.cfg"]));
+    assert!(ended.code == 1 && ended.err.contains("reference to non-existent subpattern"), "{ended:?}");
+    takes(&listen("http-request replace-header a '(.)\\1' b"), &[]);
+}
+
+#[test]
+fn addresses_of_ipv6_are_no_numbers() {
+    refuses(&listen("http-request set-header a %[ipv6(::1),add(1)]"), "ipv6 cannot be cast to");
+    takes(&listen("http-request set-header a %[ipv4(127.0.0.1),add(1)]"), &[]);
+}

@@ -556,8 +556,8 @@ fn variables_are_set_again_where_their_lines_changed() {
         ["same", "other"].map(|name| service.ask(&format!("get var proc.{name}")).trim().to_owned())
     };
     assert_eq!(seen(&service), ["proc.same: type=sint value=<1>", "proc.other: type=sint value=<1>"]);
-    service.ask("set var proc.same str(a)");
-    service.ask("set var proc.other str(b)");
+    service.ask("experimental-mode on; set var proc.same str(a)");
+    service.ask("experimental-mode on; set var proc.other str(b)");
     service.write(&lines("int(1)", "int(2)"));
     service.reload();
     assert_eq!(seen(&service), ["proc.same: type=str value=<a>", "proc.other: type=sint value=<2>"]);
