@@ -210,6 +210,10 @@ impl Site {
         if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
             shut_sessions(running, &server.shared, Killer::Down);
         }
+        if before.1 && after.0 == Admin::Maintenance {
+            // The server may be another one when it comes back.
+            idle::clear(server);
+        }
         if before.0 == after.0 {
             return;
         }

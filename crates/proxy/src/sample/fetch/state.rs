@@ -173,10 +173,14 @@ pub(super) fn be_conn_free(args: &Args<'_>) -> Compiled {
 
 pub(super) fn connslots(args: &Args<'_>) -> Compiled {
     backend(args, |sides| {
-        left(sides, |server, max| {
-            let queue = i64::from(server.maxqueue()?) - i64::from(server.queued.load(Ordering::Relaxed));
-            Some((i64::from(max) - in_use(server)) + queue)
-        })
+        let running = sides.servers.iter().map(|server| &server.shared).filter(|server| server.status().is_running());
+        let free = |server: &Arc<ServerShared>| {
+            let (most, queue) = (server.maxconn()?, server.maxqueue()?);
+            let queue = i64::from(queue) - i64::from(server.queued.load(Ordering::Relaxed));
+            Some((i64::from(most) - in_use(server) + queue).max(0))
+        };
+        // Without a limit of each, HAProxy gives no sum.
+        running.map(free).sum::<Option<i64>>().unwrap_or(-1)
     })
 }
 
