@@ -142,7 +142,8 @@ fn one(cx: &mut StreamContext, backend: &Site, cookie: &PersistenceCookie, value
         }
     }
     let letter = &mut cx.persistence.letters.0;
-    if !found && !matches!(letter, b'D' | b'E' | b'O') {
+    // As in HAProxy, what an occurrence before has said stays.
+    if !found && *letter == b'N' {
         *letter = if ignored { b'U' } else { b'I' };
     }
     match rest {

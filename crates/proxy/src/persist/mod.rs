@@ -91,14 +91,16 @@ pub(crate) fn stick(table: &Arc<Table>, rule: &StickCode, sample: &Sample, cx: &
         });
         if let (Some((name, id)), None) = (found, cx.persistence.server) {
             let named = table.name_of(name);
-            let servers = cx.backend.iter().flat_map(|backend| &backend.servers).enumerate();
-            let is_it = |server: &ServerRun| match &named {
+            let is_named = |server: &ServerRun| match &named {
                 Some(name) if table.by_address => address(server).as_deref() == Some(name),
                 Some(name) => server.name() == name,
-                None => id != 0 && u64::from(server.config.sid) == id,
+                None => false,
             };
-            let index = servers.into_iter().find(|(_, server)| is_it(server)).map(|(index, _)| index);
-            if let Some(index) = index {
+            // Another backend that shares the table may have no server of the name, but one of the id.
+            let has_id = |server: &ServerRun| id != 0 && u64::from(server.config.sid) == id;
+            let mut servers = cx.backend.iter().flat_map(|backend| &backend.servers);
+            let by_name = servers.clone().position(|server| is_named(server));
+            if let Some(index) = by_name.or_else(|| servers.position(|server| has_id(server))) {
                 ask_for(index, cx);
             }
         }
