@@ -206,20 +206,21 @@ impl Listener {
 }
 
 /// Returns the sockets of a section's `bind` lines: the index of the line, its address, and its number in the section.
-/// The number is that of `id`, otherwise its position among all sockets or the next free number.
+/// The number is that of `id`, otherwise the next free one after that of the socket before.
 pub(crate) fn numbered(binds: &[Bind]) -> Vec<(usize, &BindAddress, u32)> {
     let mut taken: HashSet<u32> = binds.iter().filter_map(|bind| bind.id).collect();
-    let mut next = 0;
+    let mut before = 0;
     let mut sockets = Vec::new();
     for (index, bind) in binds.iter().enumerate() {
         for (place, address) in bind.addresses.iter().enumerate() {
-            next += 1;
             let id = bind.id.filter(|_| place == 0).unwrap_or_else(|| {
+                let mut next = before + 1;
                 while !taken.insert(next) {
                     next += 1;
                 }
                 next
             });
+            before = id;
             sockets.push((index, address, id));
         }
     }
