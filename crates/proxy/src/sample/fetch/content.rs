@@ -116,8 +116,11 @@ pub(super) fn rdp_cookie(args: &Args<'_>) -> Compiled {
 
 pub(super) fn rdp_cookie_cnt(args: &Args<'_>) -> Compiled {
     contents(Direction::Request, args.text(0)?, |name, cx| {
-        let found = hello(cx).and_then(|data| look(cx, find_rdp_cookie(data, name)));
-        Some(Value::Int(i64::from(found.is_some())))
+        match hello(cx).map_or(Look::None, |data| find_rdp_cookie(data, name)) {
+            Look::None => Some(Value::Int(0)),
+            // As in HAProxy, of too few bytes there is no count.
+            found => look(cx, found).map(|_| Value::Int(1)),
+        }
     })
 }
 

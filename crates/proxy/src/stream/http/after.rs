@@ -55,7 +55,7 @@ impl Exchange<'_> {
     pub(super) async fn finish_response(&mut self) -> Step<()> {
         self.stream.cx.tell_limits();
         if self.has_after_rules() && !Box::pin(self.after_rules()).await {
-            self.stream.at_front(|counters| counters.eint.add(1));
+            self.stream.each_side_and_server(|counters| counters.eint.add(1));
             return Err(Box::pin(self.page(500, b'P', b'H')).await);
         }
         let cx = &mut self.stream.cx;

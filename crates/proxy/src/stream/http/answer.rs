@@ -55,11 +55,11 @@ impl Exchange<'_> {
                 b'L'
             }
             ReplySource::Internal => {
-                self.stream.at_front(|counters| counters.eint.add(1));
+                self.stream.each_side_and_server(|counters| counters.eint.add(1));
                 b'I'
             }
             ReplySource::Rewrite => {
-                self.stream.at_front(|counters| counters.eint.add(1));
+                self.stream.each_side_and_server(|counters| counters.eint.add(1));
                 b'P'
             }
             ReplySource::Invalid if hook.is_response() => {
@@ -272,7 +272,7 @@ impl Exchange<'_> {
             // As HAProxy: a page of 500 in its place, on which the rules run once more, and one on which they don't.
             self.constant |= status == 500;
             self.answered = false;
-            self.stream.at_front(|counters| counters.eint.add(1));
+            self.stream.each_side_and_server(|counters| counters.eint.add(1));
             return Box::pin(self.page(500, b'P', b'H')).await;
         }
         let mut moved = Moved::default();
