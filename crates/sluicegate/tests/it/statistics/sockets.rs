@@ -34,7 +34,7 @@ fn file(words: &[String], script: &str) -> String {
     format!(
         "global\n nbthread 1\n stats socket {stats} level admin\n lua-load {script}\n\
          defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 1s\n retries 0\n option socket-stats\n\
-         frontend f\n maxconn 3\n bind {one} name one maxconn 2\n bind {seven} id 7\n bind {third}\n \
+         frontend f\n maxconn 3\n bind {one} name one maxconn 2\n bind {seven} id 7\n bind {third} id 3\n \
          tcp-request connection reject if {{ so_id 7 }}\n tcp-request session reject if {{ src_port 0 }}\n \
          http-request deny if {{ path /deny }}\n http-request set-var(txn.path) path\n \
          http-request return status 500 content-type a/b lf-string %[path] if {{ path_beg /own }}\n \
