@@ -502,7 +502,7 @@ impl<'a> RequestLine<'a> {
 }
 
 /// Appends the line of a connection that ended before its first byte was examined.
-pub(super) fn refused(cx: &StreamContext, error: HandshakeError, out: &mut Vec<u8>) {
+pub(super) fn refused(cx: &StreamContext, error: Option<HandshakeError>, out: &mut Vec<u8>) {
     let (flags, mode) = (FormatFlags::default(), FormatMode::Log);
     client_address(cx.source, flags, mode, out);
     out.push(b':');
@@ -520,7 +520,10 @@ pub(super) fn refused(cx: &StreamContext, error: HandshakeError, out: &mut Vec<u
         Some(name) => out.extend_from_slice(name.as_bytes()),
         None => append_int(out, number),
     }
-    let _ = write!(out, ": {error}");
+    let _ = match error {
+        Some(error) => write!(out, ": {error}"),
+        None => write!(out, ": Success"),
+    };
 }
 
 /// Appends the `Connect from …` line, which HAProxy does not build from a log-format either.

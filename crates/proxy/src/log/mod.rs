@@ -495,11 +495,11 @@ impl Logger {
         }
     }
 
-    /// Writes the line of a connection that ended before its first byte was examined: by `error-log-format`, or else as
-    /// HAProxy writes it.
-    pub fn refused(&self, cx: &StreamContext, codes: &ProxyLog, error: HandshakeError) {
+    /// Writes the line of a connection that ended before its first byte was examined, by an error or because a rule has
+    /// rejected it: by `error-log-format`, or else as HAProxy writes it.
+    pub fn refused(&self, cx: &StreamContext, codes: &ProxyLog, error: Option<HandshakeError>) {
         let config = &cx.frontend.config;
-        if config.log.is_empty() || config.options.dontlognull && error.is_silence() {
+        if config.log.is_empty() || config.options.dontlognull && error.is_none_or(HandshakeError::is_silence) {
             return;
         }
         if codes.error_line.is_some() {

@@ -207,12 +207,12 @@ impl Site {
         let reason = if let Why::Name { reason, .. } = why { reason } else { "" };
         running.tell_admin(self, server, state.condition, reason, notice.requeued(after.1));
         notice.backend_down(state.backend_up);
-        if before.1 && !after.1 {
-            // Who takes a server out of service expects no connection to it from then on.
+        if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
+            shut_sessions(running, &server.shared, Killer::Down);
+        }
+        if before.1 && after.0 == Admin::Maintenance {
+            // The server may be another one when it comes back.
             idle::clear(server);
-            if server.config.health.shut_sessions_when_down {
-                shut_sessions(running, &server.shared, Killer::Down);
-            }
         }
         if before.0 == after.0 {
             return;

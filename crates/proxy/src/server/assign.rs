@@ -19,7 +19,7 @@ use sluicegate_transport::{Socket, clock};
 use sluicegate_wire::http::Message;
 
 use super::app::App;
-use super::connection::{Lease, Link, ServerConnection, connect, keepalive, reuse_policy, say};
+use super::connection::{Lease, Link, ServerConnection, connect, has_private, keepalive, reuse_policy, say};
 use super::failure::ServerFailure;
 use super::fcgi::{Connections as AppConnections, Opened as AppOpened};
 use super::h2::attached::label_of;
@@ -99,7 +99,8 @@ pub async fn assign_and_connect(
             .persistence
             .last
             .filter(|_| dispatch.is_none())
-            .filter(|_| backend.config.options.prefer_last_server || cx.client.has_reserved()),
+            .filter(|_| backend.config.options.prefer_last_server || cx.client.has_reserved())
+            .filter(|last| has_private(&backend.servers[*last], cx, worker)),
         has_reserved: cx.client.has_reserved(),
     };
     let made = match failed {

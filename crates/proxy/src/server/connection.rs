@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_config::model::{AbstractName, HttpReuse, Mode, Probes, ServerAddress};
+use sluicegate_config::model::{AbstractName, HttpReuse, Mode, Probes, Proto, ServerAddress};
 use sluicegate_transport::{self as transport, Socket, UnixAddress};
 use sluicegate_wire::proxy_protocol::{Writer, write_v1};
 use socket2::TcpKeepalive;
@@ -18,6 +18,8 @@ use super::opening::ConnectError;
 use super::run::{ServerRun, Slot};
 use super::sockets::{self, Way};
 use super::spop;
+use crate::stream::StreamContext;
+use crate::worker::Worker;
 
 /// A connection to a server, or a stream of one, and the slot (`maxconn`) that its request holds. Dropping it closes the
 /// connection, or resets the stream, and frees the slot.
@@ -266,6 +268,17 @@ pub(super) fn reuse_policy(mode: Mode, policy: HttpReuse, allow_reuse: bool) -> 
         HttpReuse::Aggressive => Some(!allow_reuse),
         HttpReuse::Always => Some(false),
     }
+}
+
+/// Returns whether the client of a stream has a connection to the server for itself: in HAProxy only those make the next
+/// request prefer a server. Of places on connections to applications, and of connections that other requests of the
+/// client are using, this is known by the policy alone.
+pub(super) fn has_private(server: &ServerRun, cx: &StreamContext, worker: &Worker) -> bool {
+    let session = cx.client.session;
+    let shares = cx.client.http2().is_some() || server.config.proto == Some(Proto::Fcgi);
+    server.reuse == HttpReuse::Never && shares
+        || idle::has_own(server, worker.index, session)
+        || worker.http2.serves_alone(server, session, &idle::own_label(worker.index, session))
 }
 
 #[cfg(test)]

@@ -699,6 +699,16 @@ impl Connections {
         })
     }
 
+    /// Returns whether a connection to the server serves only this session, whose reserved connections have this label.
+    pub(super) fn serves_alone(&self, server: &ServerRun, session: u32, label: &[u8]) -> bool {
+        let found = self.by_server.find(&server.shared, |connection| {
+            let state = connection.state();
+            let own = connection.label.as_deref().is_some_and(|known| known.starts_with(label));
+            ((own || state.session == Some(session)) && state.wire.is_greeted() && !state.gone).then_some(())
+        });
+        found.is_some()
+    }
+
     /// Joins a connection to the server that is being opened, or begins to open one: see [`super::opening`].
     pub(super) fn join_opening(&self, server: &ServerRun, wanted: &Wanted<'_>) -> Part {
         let sought = Sought {

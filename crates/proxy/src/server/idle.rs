@@ -284,6 +284,12 @@ impl IdleList {
         }
     }
 
+    /// Returns whether the label of a connection starts with `label`.
+    fn has(&self, label: &[u8]) -> bool {
+        let starts = |idle: &Idle| idle.label.as_ref().is_some_and(|known| known.starts_with(label));
+        self.len() > 0 && self.connections.lock().idle.iter().any(starts)
+    }
+
     /// Closes the connections whose label starts with `label`.
     fn forget(&self, label: &[u8]) {
         if self.len() == 0 {
@@ -375,6 +381,11 @@ pub(super) fn reserved(worker: usize, session: u32, label: Option<&[u8]>) -> Arc
 pub(crate) fn forget(servers: &[Arc<ServerRun>], worker: usize, session: u32) {
     let label = own_label(worker, session);
     servers.iter().for_each(|server| server.shared.idle[worker].forget(&label));
+}
+
+/// Returns whether a session has an idle connection to `server` that is reserved for it.
+pub(super) fn has_own(server: &ServerRun, worker: usize, session: u32) -> bool {
+    server.shared.idle[worker].has(&own_label(worker, session))
 }
 
 /// Closes the older half of the idle connections to `server` of all workers; returns the number closed.

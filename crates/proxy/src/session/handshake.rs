@@ -21,7 +21,7 @@ use sluicegate_tls::verify::Failure;
 use sluicegate_tls::version;
 use sluicegate_transport::{self as transport, Tls};
 use sluicegate_wire::netscaler;
-use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
+use sluicegate_wire::proxy_protocol::{Addresses, Header, HeaderError, addresses_of_refused, read};
 
 use super::Session;
 use crate::counters::Counters;
@@ -45,7 +45,13 @@ pub(super) async fn receive(session: &mut Session) -> bool {
             true
         }
         Err(error) => {
-            refuse(session, error);
+            // Of a header that is refused for its TLVs, the line shows the client that it tells.
+            if error == HandshakeError::Header(HeaderError::Invalid)
+                && let Some(Addresses::Inet { source, destination }) = addresses_of_refused(session.front.input())
+            {
+                session.client.set_ends((Some(source), Some(destination)), None);
+            }
+            refuse(session, Some(error));
             false
         }
     }
@@ -73,7 +79,7 @@ pub(super) async fn receive_cip(session: &mut Session) -> bool {
             true
         }
         Err(error) => {
-            refuse(session, error);
+            refuse(session, Some(error));
             false
         }
     }
@@ -125,13 +131,15 @@ async fn until_read<T>(
     .await
 }
 
-fn refuse(session: &mut Session, error: HandshakeError) {
+/// Logs a connection that ends before its first byte is examined; without an error, `tcp-request session` has rejected
+/// it.
+pub(super) fn refuse(session: &mut Session, error: Option<HandshakeError>) {
     let mut stream = session.new_stream();
     let cx = &mut stream.cx;
     cx.making_unique_id.set(true);
     cx.log.no_request = true;
     cx.log.status = 0;
-    cx.refused = Some(error);
+    cx.refused = error;
     stream.end(b'P', b'R');
     stream.worker().running.logger.refused(&stream.cx, &stream.frontend().log, error);
     drop(stream);
@@ -167,7 +175,7 @@ pub(super) async fn secure(session: &mut Session, listener: &Arc<TlsListener>) -
             session.trace(Source::Ssl, (&["sslc_err", "sslc_hndshk"], Level::Error), text);
             tls.error = failure.code();
             session.client.set_tls(tls);
-            refuse(session, failure.into());
+            refuse(session, Some(failure.into()));
             false
         }
     }

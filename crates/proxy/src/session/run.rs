@@ -110,18 +110,27 @@ fn count(session: &Session) {
 /// `bind … ssl`, and runs `tcp-request session`; returns `false` if the connection is refused, or was given to a server.
 async fn admit(session: &mut Session) -> bool {
     let Some((expected, _)) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
-    if (expected.proxy || session.listener().accepts_header()) && !handshake::receive(session).await {
+    let header = expected.proxy || session.listener().accepts_header();
+    if header && !handshake::receive(session).await {
         return false;
     }
-    if (expected.cip || session.listener().bind().cip.is_some()) && !handshake::receive_cip(session).await {
+    let cip = expected.cip || session.listener().bind().cip.is_some();
+    if cip && !handshake::receive_cip(session).await {
         return false;
     }
-    if let Some(tls) = session.listener().tls().cloned()
-        && !handshake::secure(session, &tls).await
+    let tls = session.listener().tls().cloned();
+    if let Some(tls) = &tls
+        && !handshake::secure(session, tls).await
     {
         return false;
     }
-    let Some((_, attaching)) = run_rules(session, Hook::TcpRequestSession).await else { return false };
+    let Some((_, attaching)) = run_rules(session, Hook::TcpRequestSession).await else {
+        // As in HAProxy, a line is written only of a connection that had a handshake.
+        if header || cip || tls.is_some() {
+            handshake::refuse(session, None);
+        }
+        return false;
+    };
     if let Some(attaching) = attaching {
         count(session);
         attach::serve(session, *attaching).await;

@@ -254,6 +254,14 @@ impl Active {
         sink.h1_spliced_bytes_out.add(moved.spliced_out as u64);
     }
 
+    /// Counts a request at its frontend.
+    pub(crate) fn count_arrival(&self, now: Instant) {
+        let counters = self.cx.frontend.frontend.figures.at(self.worker.index);
+        counters.req_tot.add(1);
+        counters.req_rate.add(now, 1);
+        self.worker.figures().requests.add(1);
+    }
+
     /// Counts the server's response, whatever the rules do with it.
     pub(crate) fn count_server_response(&self, status: u16) {
         if let Some(server) = &self.cx.log.server {
@@ -427,8 +435,8 @@ impl Active {
         let streams = &self.worker.figures().streams;
         streams.store(streams.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         let status = cx.log.status;
-        // A request that ended without a response counts among the other statuses.
-        let told = status >= 100 || !cx.log.request_line.is_empty();
+        // A request that ended without a response counts among the other statuses, also if rules refused its bytes.
+        let told = status != 0 || !cx.log.request_line.is_empty();
         let http = |proxy: &Site| proxy.config.mode == Mode::Http && told;
         if http(&cx.frontend) {
             cx.frontend.frontend.figures.at(index).response(status);

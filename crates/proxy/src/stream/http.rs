@@ -126,13 +126,13 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
     if cx.frontend.config.logging.steps.is_some() {
         worker.running.logger.request(cx, &stream.frontend().log);
     }
-    let counters = cx.frontend.frontend.figures.at(worker.index);
-    counters.req_tot.add(1);
-    counters.req_rate.add(now, 1);
-    worker.figures().requests.add(1);
+    let frontend = &worker.running.proxies[cx.frontend.id.0 as usize];
+    let uncounted = !frontend.rules.tcp_request_content.is_empty() && !cx.inspected;
+    if !uncounted || frontend.config.monitor_uri.is_some() {
+        stream.count_arrival(now);
+    }
     let size = head_size(&stream.cx.request);
     stream.count(size, 0);
-    let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
     let mut exchange = Exchange {
         sent_method: head.method,
         version: stream.cx.request.version(),
@@ -373,6 +373,9 @@ impl Exchange<'_> {
                 self.client_active = clock::now();
             }
             self.obey(verdict, Hook::TcpRequestContent).await?;
+            if !is_backend && proxy.config.monitor_uri.is_none() {
+                self.stream.count_arrival(clock::now());
+            }
         }
         self.stream.cx.count_request(proxy);
         self.restrict_names(proxy).await?;

@@ -197,6 +197,8 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
         let silences = (&mut silence, &mut servers);
         let verdict = inspect::tcp_response(front, stream, &mut back, &mut up, list, delay, silences).await;
         if obey(verdict, Hook::TcpResponseContent, stream).is_err() {
+            // As in HAProxy, what the server has sent counts, although no client gets it.
+            stream.count(0, back.input().len());
             back.take_apart(&worker.buffers);
             return Outcome::Unread;
         }

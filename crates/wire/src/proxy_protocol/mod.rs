@@ -2,9 +2,9 @@
 //! connection, sent before its first byte.
 //!
 //! [`read()`] parses a header of either version at the start of the input and returns its length; [`write_v1`] and
-//! [`Writer`] write one. The accepted headers are those of HAProxy 3.2: version 1 with TCP4, TCP6 and UNKNOWN, version
-//! 2 with the commands LOCAL and PROXY, every address family (only internet addresses replace those of the connection)
-//! and every TLV, with a correct length and, if it is a checksum, a correct value.
+//! [`Writer`] write one. The accepted headers are those of HAProxy 3.2: version 1 with TCP4, TCP6 and a bare UNKNOWN,
+//! version 2 with the commands LOCAL, which has TLVs alone, and PROXY, with addresses of TCP; and every TLV with a
+//! correct length and, if it is a checksum, a correct value.
 //!
 //! **Limits:** a header of version 1 has at most [`V1_MAX`] bytes; one of version 2 as many as the reader is allowed.
 
@@ -15,7 +15,7 @@ mod write;
 use std::net::SocketAddr;
 
 pub use crc32c::crc32c;
-pub use read::{HeaderError, Tlvs, V1_MAX, fuzz_proxy_protocol, read};
+pub use read::{HeaderError, Tlvs, V1_MAX, addresses_of_refused, fuzz_proxy_protocol, read};
 pub use write::{NoRoom, Writer, write_v1};
 
 /// The twelve bytes that a header of version 2 begins with.
@@ -52,7 +52,7 @@ pub mod tlv {
 /// The source and destination of the connection according to a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// No addresses that replace the connection's own: UNKNOWN, LOCAL, or a family without addresses.
+    /// No addresses that replace the connection's own: UNKNOWN or LOCAL.
     Own,
     /// The client's address and the one it connected to, of the same family.
     Inet {

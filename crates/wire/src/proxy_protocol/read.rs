@@ -79,29 +79,25 @@ fn read_v1(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let line = std::str::from_utf8(line).map_err(|_| HeaderError::Invalid)?;
     // Lines shorter than "PROXY " also get here, since their line end comes early.
     let line = line.strip_prefix("PROXY ").ok_or(HeaderError::NotAHeader)?;
-    let mut words = line.split(' ');
-    let addresses = match words.next().unwrap_or_default() {
-        "TCP4" => inet::<Ipv4Addr>(words)?,
-        "TCP6" => inet::<Ipv6Addr>(words)?,
-        // The rest after UNKNOWN is ignored.
-        "UNKNOWN" => Addresses::Own,
+    let addresses = match line.split_once(' ') {
+        Some(("TCP4", rest)) => inet::<Ipv4Addr>(rest)?,
+        Some(("TCP6", rest)) => inet::<Ipv6Addr>(rest)?,
+        None if line == "UNKNOWN" => Addresses::Own,
+        // HAProxy does not skip what follows UNKNOWN either.
         _ => return Err(HeaderError::Protocol),
     };
     Ok(Some(Header { len: end + 1, local: false, addresses, tlvs: Tlvs::default() }))
 }
 
 /// Parses the four words after a protocol: two addresses of its family, two ports.
-fn inet<'a, A>(mut words: impl Iterator<Item = &'a str>) -> Result<Addresses, HeaderError>
+fn inet<A>(rest: &str) -> Result<Addresses, HeaderError>
 where
     A: std::str::FromStr + Into<IpAddr>,
 {
+    let mut words = rest.split(' ');
     let mut address = || words.next()?.parse::<A>().ok().map(Into::into);
     let (source, destination) = (address(), address());
-    let mut port = || {
-        let word = words.next()?;
-        // `parse` would accept a sign.
-        word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse::<u16>().ok())?
-    };
+    let mut port = || words.next().and_then(port);
     let (source_port, destination_port) = (port(), port());
     match (source, destination, source_port, destination_port, words.next()) {
         (Some(source), Some(destination), Some(source_port), Some(destination_port), None) => Ok(Addresses::Inet {
@@ -110,6 +106,15 @@ where
         }),
         _ => Err(HeaderError::Invalid),
     }
+}
+
+/// Parses a port: as in HAProxy, of a number that is too large its lowest bits.
+fn port(word: &str) -> Option<u16> {
+    let digit = |port: u16, byte: u8| {
+        let digit = byte.is_ascii_digit().then(|| byte - b'0')?;
+        Some(port.wrapping_mul(10).wrapping_add(digit.into()))
+    };
+    if word.is_empty() { None } else { word.bytes().try_fold(0, digit) }
 }
 
 fn read_v2(bytes: &[u8], limit: usize) -> Result<Option<Header>, HeaderError> {
@@ -128,20 +133,27 @@ fn read_v2(bytes: &[u8], limit: usize) -> Result<Option<Header>, HeaderError> {
     }
     let Some(header) = bytes.get(..len) else { return Ok(None) };
     let body = &header[V2_START..];
-    if local {
-        // The rest is ignored.
-        return Ok(Some(Header { len, local, addresses: Addresses::Own, tlvs: Tlvs::default() }));
-    }
-    let (addresses, rest) = match start[13] >> 4 {
-        1 => addresses::<4, 12>(body, |ip| Ipv4Addr::from(ip).into())?,
-        2 => addresses::<16, 36>(body, |ip| Ipv6Addr::from(ip).into())?,
-        3 => (Addresses::Own, body.get(216..).ok_or(HeaderError::Invalid)?),
-        _ => (Addresses::Own, body),
-    };
-    // HAProxy takes over addresses of streams only.
-    let addresses = if start[13] & 0xf == 1 { addresses } else { Addresses::Own };
+    let (addresses, rest) = if local { (Addresses::Own, body) } else { addresses_v2(start[13], body)? };
     check(header, rest)?;
     Ok(Some(Header { len, local, addresses, tlvs: Tlvs(rest.into()) }))
+}
+
+/// Parses the addresses of the command PROXY, and returns them with the TLVs behind them. HAProxy accepts those of TCP
+/// only.
+fn addresses_v2(family: u8, body: &[u8]) -> Result<(Addresses, &[u8]), HeaderError> {
+    match family {
+        0x11 => addresses::<4, 12>(body, |ip| Ipv4Addr::from(ip).into()),
+        0x21 => addresses::<16, 36>(body, |ip| Ipv6Addr::from(ip).into()),
+        _ => Err(HeaderError::Invalid),
+    }
+}
+
+/// Returns the addresses of a header of version 2 that [`read()`] has refused for what follows them.
+pub fn addresses_of_refused(bytes: &[u8]) -> Option<Addresses> {
+    let rest = bytes.strip_prefix(&SIGNATURE)?;
+    let (&[0x21, family, high, low], rest) = rest.split_first_chunk()? else { return None };
+    let body = rest.get(..usize::from(u16::from_be_bytes([high, low])))?;
+    addresses_v2(family, body).ok().map(|(addresses, _)| addresses)
 }
 
 /// Parses two addresses of `N` bytes and two ports, `ALL` bytes together.
@@ -247,7 +259,8 @@ mod tests {
             ("PROXY TCP4 192.0.2.1 192.0.2.2 5000 80\r\nGET", "192.0.2.1:5000 > 192.0.2.2:80 +3"),
             ("PROXY TCP6 2001:db8::1 ::ffff:1.2.3.4 0 65535\r\n", "[2001:db8::1]:0 > [::ffff:1.2.3.4]:65535 +0"),
             ("PROXY UNKNOWN\r\nx", "own +1"),
-            ("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", "own +0"),
+            ("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", "Protocol"),
+            ("PROXY TCP4\r\n", "Protocol"),
             ("", "more"),
             ("PROX", "more"),
             ("PROXY TCP4 192.0.2.1 192.0.2.2 5000 80\r", "more"),
@@ -262,7 +275,7 @@ mod tests {
             ("PROXY TCP4 192.0.2.1 192.0.2.2 5000 80 1\r\n", "Invalid"),
             ("PROXY TCP4  192.0.2.1 192.0.2.2 5000 80\r\n", "Invalid"),
             ("PROXY TCP4 192.0.2.1 192.0.2.2 +5000 80\r\n", "Invalid"),
-            ("PROXY TCP4 192.0.2.1 192.0.2.2 5000 65536\r\n", "Invalid"),
+            ("PROXY TCP4 192.0.2.1 192.0.2.2 5000 65537\r\n", "192.0.2.1:5000 > 192.0.2.2:1 +0"),
             ("PROXY TCP4 192.0.2.1 192.0.2.2  80\r\n", "Invalid"),
             ("PROXY TCP4 2001:db8::1 192.0.2.2 5000 80\r\n", "Invalid"),
             ("PROXY TCP6 192.0.2.1 192.0.2.2 5000 80\r\n", "Invalid"),
@@ -289,10 +302,7 @@ mod tests {
         check_read(&with(b"\x02\0\x01a\x05\0\x02id"), "192.0.2.1:5000 > 192.0.2.2:80 02=a 05=id +0");
         check_read(&with(b"\x04\0\0\xe0\0\x01x"), "192.0.2.1:5000 > 192.0.2.2:80 04= e0=x +0");
         check_read(&v2(0x20, 0, b""), "local own +0");
-        check_read(&v2(0x20, 0x11, b"what ever"), "local own +0");
-        check_read(&v2(0x21, 0, b"\x05\0\x02id"), "own 05=id +0");
-        check_read(&v2(0x21, 0x12, &inet), "own +0");
-        check_read(&v2(0x21, 0x31, &[[0; 216].as_slice(), b"\x05\0\x02id"].concat()), "own 05=id +0");
+        check_read(&v2(0x20, 0x11, b"\x05\0\x02id"), "local own 05=id +0");
         let mut inet6 = [0; 36];
         inet6[15] = 1;
         inet6[31] = 2;
@@ -302,7 +312,10 @@ mod tests {
             v2(0x22, 0x11, &inet),
             v2(0x21, 0x11, &inet[1..]),
             v2(0x21, 0x21, &inet),
-            v2(0x21, 0x31, &[0; 215]),
+            v2(0x21, 0x31, &[0; 216]),
+            v2(0x21, 0x12, &inet),
+            v2(0x21, 0, b""),
+            v2(0x20, 0x11, &inet),
             with(b"\x02"),
             with(b"\x02\0"),
             with(b"\x02\0\x02a"),
@@ -347,8 +360,12 @@ mod tests {
             write_v1(Some(source), Some(destination), &mut v1);
             let header = read(&v1, LIMIT).unwrap().unwrap();
             prop_assert_eq!(header.len, v1.len());
-            let same = source.is_ipv4() == destination.is_ipv4();
-            prop_assert_eq!(header.addresses, if same { Addresses::Inet { source, destination } } else { Addresses::Own });
+            let both = source.is_ipv4() == destination.is_ipv4();
+            let told = |address: SocketAddr| match address.ip() {
+                IpAddr::V4(ip) if !both => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+                _ => address,
+            };
+            prop_assert_eq!(header.addresses, Addresses::Inet { source: told(source), destination: told(destination) });
 
             let mut writer = Writer::new(Some(source), Some(destination));
             if sum {

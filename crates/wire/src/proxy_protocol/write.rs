@@ -1,20 +1,28 @@
 //! Serialization of headers, as HAProxy writes them.
 
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::{SIGNATURE, crc32c, tlv};
 
-/// Appends a header of version 1: `UNKNOWN` unless both addresses are present and of one family.
+/// Appends a header of version 1, with IPv4 mapped to IPv6 if only one of the addresses is IPv6; `UNKNOWN` if one of
+/// them is unknown.
 pub fn write_v1(source: Option<SocketAddr>, destination: Option<SocketAddr>, out: &mut Vec<u8>) {
-    let family = match (source, destination) {
-        (Some(SocketAddr::V4(_)), Some(SocketAddr::V4(_))) => "TCP4",
-        (Some(SocketAddr::V6(_)), Some(SocketAddr::V6(_))) => "TCP6",
-        _ => return out.extend_from_slice(b"PROXY UNKNOWN\r\n"),
+    let (Some(source), Some(destination)) = (source, destination) else {
+        return out.extend_from_slice(b"PROXY UNKNOWN\r\n");
     };
-    if let (Some(source), Some(destination)) = (source, destination) {
-        let (from, to) = (source.ip(), destination.ip());
-        let _ = write!(out, "PROXY {family} {from} {to} {} {}\r\n", source.port(), destination.port());
+    let _ = match (source.ip(), destination.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => write!(out, "PROXY TCP4 {from} {to}"),
+        (from, to) => write!(out, "PROXY TCP6 {} {}", mapped(from), mapped(to)),
+    };
+    let _ = write!(out, " {} {}\r\n", source.port(), destination.port());
+}
+
+/// Returns an address as IPv6.
+fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
     }
 }
 
@@ -48,13 +56,9 @@ impl Writer {
                 bytes.extend_from_slice(&to.octets());
             }
             (from, to) => {
-                let mapped = |ip| match ip {
-                    IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-                    IpAddr::V6(ip) => ip.octets(),
-                };
                 bytes.extend_from_slice(&[0x21, 0x21, 0, 0]);
-                bytes.extend_from_slice(&mapped(from));
-                bytes.extend_from_slice(&mapped(to));
+                bytes.extend_from_slice(&mapped(from).octets());
+                bytes.extend_from_slice(&mapped(to).octets());
             }
         }
         bytes.extend_from_slice(&source.port().to_be_bytes());
@@ -106,7 +110,7 @@ mod tests {
         };
         assert_eq!(v1("192.0.2.1:1", "192.0.2.2:65535"), "PROXY TCP4 192.0.2.1 192.0.2.2 1 65535\r\n");
         assert_eq!(v1("[2001:db8::1]:1", "[::1]:2"), "PROXY TCP6 2001:db8::1 ::1 1 2\r\n");
-        assert_eq!(v1("[2001:db8::1]:1", "192.0.2.2:2"), "PROXY UNKNOWN\r\n");
+        assert_eq!(v1("[2001:db8::1]:1", "192.0.2.2:2"), "PROXY TCP6 2001:db8::1 ::ffff:192.0.2.2 1 2\r\n");
         assert_eq!(v1("", "192.0.2.2:2"), "PROXY UNKNOWN\r\n");
     }
 

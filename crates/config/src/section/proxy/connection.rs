@@ -159,8 +159,8 @@ pub(super) const SESSION_CONNECTIONS: Row<ProxyParser> = row(
 pub(super) const PREFER_LAST: Row<ProxyParser> = option(
     "option prefer-last-server",
     BACK,
-    "The next request on a client's connection goes to the same server, while that is up and 'balance' does not use a \
-     hash.",
+    "The next request on a client's connection goes to the same server, while that is up, 'balance' does not use a hash \
+     and the client has a connection to it that others cannot use ('http-reuse never').",
     |r, line| r.settings.proxy.options.prefer_last_server = on(line),
 );
 

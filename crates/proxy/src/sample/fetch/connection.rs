@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use sluicegate_config::model::Proto;
 use sluicegate_wire::proxy_protocol::tlv;
 
 use super::args::Args;
@@ -106,7 +107,13 @@ pub(super) fn fs_rst_code(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn bc_http_major(_: &Args<'_>) -> Compiled {
-    read(|cx| cx.sockets.server_reused().map(|_| Value::Int(if cx.server_http2.is_some() { 2 } else { 1 })))
+    read(|cx| {
+        // One that could not be made counts, too.
+        let failed = cx.log.server.as_ref().filter(|_| cx.log.ending.phase == b'C');
+        let of_http2 = cx.server_http2.is_some() || failed.is_some_and(|server| server.config.proto == Some(Proto::H2));
+        let is_there = failed.is_some() || cx.sockets.server_reused().is_some();
+        is_there.then_some(Value::Int(if of_http2 { 2 } else { 1 }))
+    })
 }
 
 /// Returns a fetch of a fact of the stream to the server, which is `otherwise` with HTTP/1.

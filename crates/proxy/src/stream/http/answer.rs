@@ -278,7 +278,7 @@ impl Exchange<'_> {
             // As HAProxy: a page of 500 in its place, on which the rules run once more, and one on which they don't.
             self.constant |= status == 500;
             self.answered = false;
-            self.stream.at_front(|counters| counters.eint.add(1));
+            self.stream.count_internal_error();
             return Box::pin(self.page(500, b'P', b'H')).await;
         }
         let mut moved = Moved::default();

@@ -112,8 +112,10 @@ impl Exchange<'_> {
     /// Ends the client's connection without an answer: the client repeats the request, and only the repeated request is
     /// logged and counted, as in HAProxy.
     fn leave_in_silence(&mut self, who: u8) -> Outcome {
-        self.stream.cx.log.level = Some(LogLevel::Silent);
-        self.stream.cx.log.request_line.clear();
+        let log = &mut self.stream.cx.log;
+        log.level = Some(LogLevel::Silent);
+        log.request_line.clear();
+        log.status = 0;
         self.stream.end(who, b'H');
         Outcome::Done { after: After::Close, keep_server: false }
     }
