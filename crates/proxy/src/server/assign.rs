@@ -100,7 +100,7 @@ pub async fn assign_and_connect(
             .last
             .filter(|_| dispatch.is_none())
             .filter(|_| backend.config.options.prefer_last_server || cx.client.has_reserved())
-            .filter(|last| has_private(&backend.servers[*last], cx, worker)),
+            .filter(|last| has_private(&backend.servers[*last], cx, worker.index, &worker.http2)),
         has_reserved: cx.client.has_reserved(),
     };
     let made = match failed {

@@ -12,14 +12,13 @@ use sluicegate_wire::proxy_protocol::{Writer, write_v1};
 use socket2::TcpKeepalive;
 
 use super::fcgi;
-use super::h2::{Stream, StreamFacts};
+use super::h2::{Connections, Stream, StreamFacts};
 use super::idle::{self, IdleConnections, Keeper, Open};
 use super::opening::ConnectError;
 use super::run::{ServerRun, Slot};
 use super::sockets::{self, Way};
 use super::spop;
 use crate::stream::StreamContext;
-use crate::worker::Worker;
 
 /// A connection to a server, or a stream of one, and the slot (`maxconn`) that its request holds. Dropping it closes the
 /// connection, or resets the stream, and frees the slot.
@@ -273,12 +272,12 @@ pub(super) fn reuse_policy(mode: Mode, policy: HttpReuse, allow_reuse: bool) -> 
 /// Returns whether the client of a stream has a connection to the server for itself: in HAProxy only those make the next
 /// request prefer a server. Of places on connections to applications, and of connections that other requests of the
 /// client are using, this is known by the policy alone.
-pub(super) fn has_private(server: &ServerRun, cx: &StreamContext, worker: &Worker) -> bool {
+pub(super) fn has_private(server: &ServerRun, cx: &StreamContext, worker: usize, http2: &Connections) -> bool {
     let session = cx.client.session;
     let shares = cx.client.http2().is_some() || server.config.proto == Some(Proto::Fcgi);
     server.reuse == HttpReuse::Never && shares
-        || idle::has_own(server, worker.index, session)
-        || worker.http2.serves_alone(server, session, &idle::own_label(worker.index, session))
+        || idle::has_own(server, worker, session)
+        || http2.serves_alone(server, session, &idle::own_label(worker, session))
 }
 
 #[cfg(test)]

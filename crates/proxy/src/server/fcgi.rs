@@ -552,9 +552,13 @@ impl Connections {
             if other
                 || !state.has_place()
                 || (proven_only && before <= 1)
-                || connection.pooled.is_used_up(before)
                 || !Arc::ptr_eq(&state.app.config, &app.config)
             {
+                return None;
+            }
+            if connection.pooled.is_used_up(before) {
+                drop(state);
+                connection.retire();
                 return None;
             }
             state.session = wanted.session;

@@ -690,6 +690,8 @@ impl Connections {
                 return None;
             }
             if connection.pooled.is_used_up(state.lent) {
+                drop(state);
+                connection.retire();
                 return None;
             }
             let before = state.lent;

@@ -398,8 +398,10 @@ pub(super) fn close_one(server: &ServerRun) -> bool {
     server.shared.idle.iter().any(IdleList::close_one)
 }
 
-/// Closes every idle connection to `server`: its address has changed, or it is in maintenance.
+/// Closes every idle connection to `server`, because its address has changed or it enters maintenance.
+/// Those that lend places belong to their workers, which lend no more of them.
 pub(crate) fn clear(server: &ServerRun) {
+    server.shared.era.fetch_add(1, Ordering::Relaxed);
     for list in &server.shared.idle {
         while list.shed() > 0 {}
     }

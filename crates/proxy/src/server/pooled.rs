@@ -22,6 +22,8 @@ pub(super) struct Pooled {
     idle_low: u32,
     /// `max-reuse`.
     reuse_max: u32,
+    /// The server's era in which it was opened, if it ends with that.
+    era: Option<u32>,
 }
 
 impl Pooled {
@@ -34,22 +36,23 @@ impl Pooled {
             idle_max: pool.max.unwrap_or(u32::MAX),
             idle_low: pool.low,
             reuse_max: pool.max_reuse.unwrap_or(u32::MAX),
+            era: Some(server.shared.era.load(Ordering::Relaxed)),
         }
     }
 
     /// Returns the same for a connection that only its session uses, which no limit of the server closes.
     pub(super) fn own(self) -> Pooled {
-        Pooled { idle_max: u32::MAX, idle_low: u32::MAX, ..self }
+        Pooled { idle_max: u32::MAX, idle_low: u32::MAX, era: None, ..self }
     }
 
     /// Returns the same for a connection that this side can't replace: only `pool-max-conn` closes it.
     pub(super) fn lasting(self) -> Pooled {
-        Pooled { idle_low: u32::MAX, ..self }
+        Pooled { idle_low: u32::MAX, era: None, ..self }
     }
 
-    /// Returns whether a connection that has lent so many places lends no more.
+    /// Returns whether a connection that has lent so many places lends no more, or is of another era of its server.
     pub(super) fn is_used_up(&self, lent: u32) -> bool {
-        lent > self.reuse_max
+        lent > self.reuse_max || self.era.is_some_and(|era| era != self.server.era.load(Ordering::Relaxed))
     }
 
     /// Returns whether the connection, whose last place was given back, is kept for other requests.

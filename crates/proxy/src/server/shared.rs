@@ -100,6 +100,8 @@ pub struct ServerShared {
     pub(super) attached: Attachments,
     /// The connections that requests have used at once lately: see [`super::idle::is_needed`].
     pub(super) need: AtomicU32,
+    /// A number that changes when idle connections must not be used any more: see [`super::idle::clear`].
+    pub(super) era: AtomicU32,
 }
 
 impl ServerShared {
@@ -172,6 +174,7 @@ impl ServerShared {
             connections: before.map_or_else(Arc::default, |before| before.connections.clone()),
             attached: Attachments::default(),
             need: AtomicU32::new(before.map_or(0, |before| before.need.load(Ordering::Relaxed))),
+            era: AtomicU32::new(before.map_or(0, |before| before.era.load(Ordering::Relaxed))),
         }
     }
 

@@ -462,10 +462,14 @@ impl Connections {
                 Arc::ptr_eq(&connection.engine, engine) && connection.address == address && connection.tls == tls;
             let state = connection.state();
             let before = state.lent;
-            if !fits || !state.has_place() || connection.pooled.is_used_up(before) {
+            if !fits || !state.has_place() {
                 return None;
             }
             drop(state);
+            if connection.pooled.is_used_up(before) {
+                connection.retire();
+                return None;
+            }
             Some((connection.lend(), before))
         })
     }

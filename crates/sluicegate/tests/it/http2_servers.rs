@@ -191,7 +191,7 @@ const DEFAULTS: &str = "defaults\n mode http\n timeout connect 60s\n timeout cli
 fn proxy(lines: &str) -> (Sluicegate, Listening, Listening) {
     let (gate, gate2) = (Listening::new(), Listening::new());
     let text = format!(
-        "global\n nbthread 1\n stats socket @DIR@/stats\n{DEFAULTS}frontend fe\n bind {}\n bind {} proto h2\n \
+        "global\n nbthread 1\n stats socket @DIR@/stats level admin\n{DEFAULTS}frontend fe\n bind {}\n bind {} proto h2\n \
          default_backend be\nbackend be\n{lines}\n",
         gate.word(),
         gate2.word()
@@ -422,6 +422,28 @@ fn http_reuse_decides_who_shares_a_connection() {
         // Under `aggressive` a first request may use only a connection that was reused before; to HAProxy, every
         // HTTP/2 connection was.
         assert_eq!(server.connections(), connections, "{policy}");
+    }
+}
+
+/// A server that enters maintenance may be another one when it comes back.
+#[test]
+fn an_idle_connection_does_not_survive_a_maintenance() {
+    for policy in ["always", "safe"] {
+        let server = Server::start();
+        let (proxy, gate, _) = proxy(&format!(" http-reuse {policy}\n server s {} proto h2", server.address));
+        let set =
+            |state| Sluicegate::stats(&proxy.directory().join("stats"), &format!("set server be/s state {state}"));
+        let mut client = Client::connect(&gate.address());
+        for _ in 0..2 {
+            assert_eq!(get(&mut client, "/plain").0, 200);
+        }
+        set("drain");
+        set("ready");
+        assert_eq!((get(&mut client, "/plain").0, server.connections()), (200, 1), "{policy}");
+        set("maint");
+        set("ready");
+        assert_eq!(get(&mut client, "/plain").0, 200);
+        assert_eq!((get(&mut client, "/plain").0, server.connections()), (200, 2), "{policy}");
     }
 }
 
