@@ -127,8 +127,9 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
         worker.running.logger.request(cx, &stream.frontend().log);
     }
     let frontend = &worker.running.proxies[cx.frontend.id.0 as usize];
-    let uncounted = !frontend.rules.tcp_request_content.is_empty() && !cx.inspected;
-    if !uncounted || frontend.config.monitor_uri.is_some() {
+    // One that content rules may refuse is counted behind them.
+    let is_examined = frontend.rules.tcp_request_content.is_empty() || cx.inspected;
+    if is_examined || frontend.config.monitor_uri.is_some() {
         stream.count_arrival(now);
     }
     let size = head_size(&stream.cx.request);
@@ -321,14 +322,6 @@ impl Exchange<'_> {
         }
     }
 
-    /// Makes the data available from which the hash key for the choice of a server is computed.
-    fn balance_key(&mut self, backend: &ProxyRun) {
-        let Some(key) = &backend.rules.balance_key else { return };
-        if key.looks().request || key.awaits_body(&self.stream.cx) {
-            self.peek_request();
-        }
-    }
-
     /// Records that nothing more is awaited of the request: as in HAProxy, the time for which rules have waited, for its
     /// body or by themselves, is a part of that for the request.
     fn note_request_done(&mut self) {
@@ -409,11 +402,8 @@ impl Exchange<'_> {
             self.stream.count_server_response(self.stream.cx.response.status());
         }
         // The statistics page is not a server's response: as in HAProxy, only `http-after-response` rules see it.
-        if self.stream.cx.log.applet == Some(AppletName::Statistics) {
-            return Ok(());
-        }
         let list = &proxy.rules.http_response;
-        if list.is_empty() {
+        if list.is_empty() || self.stream.cx.log.applet == Some(AppletName::Statistics) {
             return Ok(());
         }
         self.rules_on(list, Hook::HttpResponse, coming).await

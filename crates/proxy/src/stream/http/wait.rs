@@ -63,6 +63,14 @@ impl Exchange<'_> {
         self.front.look(peek, content);
     }
 
+    /// Makes the data available from which the hash key for the choice of a server is computed.
+    pub(super) fn balance_key(&mut self, backend: &ProxyRun) {
+        let Some(key) = &backend.rules.balance_key else { return };
+        if key.looks().request || key.awaits_body(&self.stream.cx) {
+            self.peek_request();
+        }
+    }
+
     /// Returns the time limit for the request's body: `timeout http-request` from the request's first byte on, or the
     /// client's inactivity timeout.
     pub(super) fn patience(&self, proxy: &ProxyRun) -> Patience {
