@@ -47,6 +47,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use sluicegate_store::{Caller, Executed, Parked, Store, execute};
+use sluicegate_testkit::wait_for;
 use sluicegate_wire::resp::ReplyWriter;
 
 /// Blocks the thread until the future is ready.
@@ -66,12 +67,18 @@ fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
     }
 }
 
-/// Runs a command that must not wait, and returns the reply's bytes.
+/// Runs a command that waits for no other one, and returns the reply's bytes. The thread that has ended a client's wait may
+/// still hold the key for a moment.
 #[track_caller]
 fn run(store: &Store, caller: &mut Caller, words: &[&[u8]]) -> Vec<u8> {
     match start(store, caller, words) {
         Ok(reply) => reply,
-        Err(_) => panic!("{} waits", String::from_utf8_lossy(words[0])),
+        Err(mut parked) => wait_for(&String::from_utf8_lossy(words[0]), || {
+            match Pin::new(&mut parked).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(reply) => Some(reply),
+                Poll::Pending => None,
+            }
+        }),
     }
 }
 

@@ -63,7 +63,8 @@ fn answer(mut stream: TcpStream, directory: &Path, number: usize, asked: &Atomic
         kind => {
             asked.fetch_add(1, Ordering::Relaxed);
             let signer = if kind == "forged" { "other" } else { "ca" };
-            let validity = if kind == "short" { "-nmin 5" } else { "-ndays 1" };
+            // One that is not valid for five minutes more is refused.
+            let validity = if kind == "short" { "-nmin 6" } else { "-ndays 1" };
             let response = respond(directory, number, signer, validity, request);
             [head(response.len(), content), response].concat()
         }
@@ -311,7 +312,7 @@ fn the_mode_holds_for_certificates_that_commands_add() {
         wait_for("the response", || (row(&service, "added") == expected).then_some(()));
         if mode == "on" {
             assert_eq!(stapled(listening.port(), "b.example"), "good");
-            // One response is valid for five minutes, the other one for a day.
+            // One response is valid for six minutes, the other one for a day.
             wait_for("the first response", || (row(&service, "a") == expected).then_some(()));
             assert_eq!(["a", "added"].map(|name| pause(&service, name)), [2000, 2500]);
             // Without a line it gets no further response, and with one the known response counts again.
