@@ -12,7 +12,7 @@ use crate::limit::Limit;
 use crate::process::Process;
 use crate::resolve::Resolver;
 use crate::ring::LineSink;
-use crate::server::{BackendShared, ServerRun, build_backend};
+use crate::server::{BackendShared, Common, ServerRun, build_backend};
 use crate::stick::Table;
 
 /// Both sides of every proxy, for rules that refer to another proxy than their stream's. It is built before the rules,
@@ -93,23 +93,22 @@ impl Sides {
     /// same proxy in the previous snapshot.
     pub(crate) fn new(
         config: &model::Proxy,
-        workers: usize,
-        revision: u32,
+        common: Common<'_>,
         fullconn: u32,
         before: Option<(&model::Proxy, &Arc<FrontendShared>, &Arc<BackendShared>)>,
     ) -> Sides {
         let backend_before = before.map(|(config, _, backend)| (config, backend));
-        let (backend, servers) = build_backend(config, (workers, revision), fullconn, backend_before);
+        let (backend, servers) = build_backend(config, common, fullconn, backend_before);
         let frontend = match before {
             // A frontend that was shut down has no sockets left; the new file opens it again.
             Some((_, frontend, _)) if frontend.gate() != Gate::Shut => frontend.clone(),
-            _ => Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate)),
+            _ => Arc::new(FrontendShared::new(common.0, config.maxconn, config.session_rate)),
         };
         let dispatch = config.dispatch.as_deref().map(|server| {
             // As in HAProxy, its connections are private: each client has its own.
             let http_reuse = model::HttpReuse::Never;
             let alone = model::Proxy { servers: vec![server.clone()], http_reuse, ..config.clone() };
-            build_backend(&alone, (workers, revision), fullconn, None)
+            build_backend(&alone, common, fullconn, None)
         });
         Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers, dispatch }
     }

@@ -30,6 +30,7 @@ use crate::counters::Figures;
 use crate::directory::{Directory, Names, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
+use crate::frontend::FrontendShared;
 use crate::http_client::{HttpClient, Journal};
 use crate::limit::Limit;
 use crate::listener::Listener;
@@ -42,8 +43,8 @@ use crate::rule::{ProxyRules, bind_filters};
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
 use crate::server::{
-    Admin, App, CheckCode, Headers, IdleConnections, KeyCode, ServerEvent, ServerNames, ServerRun, connectors,
-    set_sockets,
+    Admin, App, BackendShared, BusyBackends, CheckCode, Headers, IdleConnections, KeyCode, ServerEvent, ServerNames,
+    ServerRun, connectors, set_sockets,
 };
 use crate::site::Site;
 use crate::stick::Table;
@@ -116,6 +117,12 @@ pub struct Running {
     pub generation: u64,
     /// The servers of rings.
     pub(crate) rings: Vec<Arc<RingServer>>,
+    /// The frontends, of which there are few where backends are many.
+    pub(crate) frontends: Box<[Arc<FrontendShared>]>,
+    /// The backends with sessions in the last seconds, of this configuration and of those before it.
+    pub(crate) busy: Arc<BusyBackends>,
+    /// The backends with servers that have `slowstart`.
+    pub(crate) slow_starts: Box<[Arc<BackendShared>]>,
     listeners: OnceLock<Vec<Arc<Listener>>>,
     /// Figures of listeners that a previous process has left, until they are bound.
     pub(crate) left_figures: Mutex<LeftFigures>,
@@ -222,10 +229,11 @@ pub fn build_after(
     let workers = parts.process.workers.len();
     let limit = parts.process.sessions.max();
     let revision = parts.process.server_revision();
+    let busy = before.map_or_else(Arc::default, |before| before.busy.clone());
     let sides = config.proxies.iter().zip(fullconns(&config, limit)).map(|(proxy, fullconn)| {
         let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
         let known = known.map(|known| (&*known.config, &known.frontend, &known.backend));
-        Arc::new(Sides::new(proxy, workers, revision, fullconn, known))
+        Arc::new(Sides::new(proxy, (workers, revision, &busy), fullconn, known))
     });
     let sides: Vec<_> = sides.collect();
     let peers_before = before.map_or(&[][..], |before| &before.peers);
@@ -347,7 +355,14 @@ pub fn build_after(
         own.chain(proxy.dispatch.iter().flat_map(|(_, servers)| servers)).cloned()
     });
     let unshared = unshared.collect();
+    let frontends = proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Backend);
+    let frontends = frontends.map(|proxy| proxy.frontend.clone()).collect();
+    let slow_starts = proxies.iter().filter(|proxy| proxy.backend.slow_starts);
+    let slow_starts = slow_starts.map(|proxy| proxy.backend.clone()).collect();
     let running = Arc::new(Running {
+        frontends,
+        busy,
+        slow_starts,
         config,
         peers,
         client,

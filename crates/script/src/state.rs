@@ -256,6 +256,38 @@ impl State {
         }
     }
 
+    /// Adds the directories in which distributions install modules to the default of `package.path` and `package.cpath`,
+    /// as their own Lua has them; paths of the environment stay as they are.
+    pub fn search_distribution(&mut self) -> Result<(), Error> {
+        const ARCH: &str = std::env::consts::ARCH;
+        let paths = "/usr/share/lua/5.4/?.lua;/usr/share/lua/5.4/?/init.lua;./?.lua;".to_owned();
+        let cpaths =
+            format!("/usr/lib/{ARCH}-linux-gnu/lua/5.4/?.so;/usr/lib/lua/5.4/?.so;/usr/local/lib/lua/5.4/loadall.so;");
+        for (field, variables, own, more) in [
+            (c"path", ["LUA_PATH_5_4", "LUA_PATH"], c"./?.lua;", paths),
+            (c"cpath", ["LUA_CPATH_5_4", "LUA_CPATH"], c"/usr/local/lib/lua/5.4/loadall.so;", cpaths),
+        ] {
+            let set = variables.iter().find_map(std::env::var_os);
+            if set.is_some_and(|set| !set.to_string_lossy().contains(";;")) {
+                continue;
+            }
+            let more = CString::new(more).expect("text without zeros");
+            // SAFETY: the closure holds references only.
+            unsafe {
+                self.protect(|lua| {
+                    if ffi::lua_getglobal(lua, c"package".as_ptr()) != ffi::LUA_TTABLE {
+                        return;
+                    }
+                    if ffi::lua_getfield(lua, -1, field.as_ptr()) == ffi::LUA_TSTRING {
+                        ffi::luaL_gsub(lua, ffi::lua_tostring(lua, -1), own.as_ptr(), more.as_ptr());
+                        ffi::lua_setfield(lua, -3, field.as_ptr());
+                    }
+                })
+            }?;
+        }
+        Ok(())
+    }
+
     /// Loads a file and runs it with `args` as its `...`, on the main thread, without a budget.
     pub fn run_file(&mut self, path: &CStr, args: &[CString]) -> Result<(), Error> {
         let mut status = ffi::LUA_OK;

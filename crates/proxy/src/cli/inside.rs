@@ -110,7 +110,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: &["set", "profiling"],
         arguments: "<what> {auto|on|off}",
-        help: "accepted and without effect: there is no such profile",
+        help: "tasks cannot be profiled: everything but 'off' is refused",
         level: StatsLevel::Admin,
         run: Run::Now(set_profiling),
     },
@@ -264,7 +264,8 @@ fn chance() -> u32 {
 
 fn set_profiling(call: &mut Call<'_>) {
     match (call.arg(0), call.arg(1)) {
-        ("tasks", "on" | "auto" | "off") => {}
+        ("tasks", "off") => {}
+        ("tasks", "on" | "auto") => call.say("Tasks are not profiled by this program."),
         ("tasks", _) => call.say("Expects 'on', 'auto', or 'off'."),
         ("memory", _) => call.say("Memory profiling not compiled in."),
         _ => call.say("Expects either 'tasks' or 'memory'."),

@@ -486,6 +486,7 @@ fn make_state(
             })
             .map_err(failed)?;
     }
+    state.search_distribution().map_err(failed)?;
     // A path that is prepended later comes first, as in HAProxy.
     for path in &global.lua_prepend_paths {
         state.prepend_path(&path.pattern, path.cpath).map_err(failed)?;

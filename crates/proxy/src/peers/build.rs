@@ -69,7 +69,7 @@ pub(crate) fn sections(
             let target = table.write_to.as_deref().and_then(find);
             Some(SharedTable { table: find(&table.name)?, config: table.clone(), target })
         });
-        let sides = Sides::new(&peers.proxy, process.workers.len(), 0, 1, None);
+        let sides = Sides::new(&peers.proxy, (process.workers.len(), 0, &Arc::default()), 1, None);
         let servers = sides.servers.clone();
         if let Err(found) = connectors(&servers, known.map_or(&[], |section| &section.servers)) {
             errors.extend(found);

@@ -248,6 +248,11 @@ impl Builder<'_> {
         self.looks.add(fetch);
     }
 
+    /// Notes what an action reads.
+    pub(super) fn look_with(&mut self, looks: Looks) {
+        self.looks.include(looks);
+    }
+
     fn converters(&mut self, expr: &Expr) {
         for call in &expr.converters {
             match ConverterCode::compile(call.converter, &call.args, self.engines, self.scope) {

@@ -91,7 +91,7 @@ impl RuleList {
         self.code.is_empty()
     }
 
-    /// Returns which data other than heads the list reads. The data read by scripts is not known here.
+    /// Returns which data other than heads the list reads, or may read in its scripts.
     #[inline]
     pub fn looks(&self) -> Looks {
         self.looks

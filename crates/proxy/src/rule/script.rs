@@ -8,7 +8,7 @@ use super::action::{Act, ActionCode, Compiled, Done, Run, action};
 use super::build::Builder;
 use super::{Hook, Verdict};
 use crate::errors::CompileError;
-use crate::sample::Sample;
+use crate::sample::{Looks, Sample};
 use crate::stream::{Bindings, BoundAction, BoundFilter, ScriptHook};
 
 /// `lua.NAME`.
@@ -21,13 +21,16 @@ impl Act for Lua {
 }
 
 /// `lua.NAME [ARG]…`.
-pub(super) fn lua(b: &Builder<'_>, action: &LuaAction) -> Compiled {
+pub(super) fn lua(b: &mut Builder<'_>, action: &LuaAction) -> Compiled {
     if b.hook.is_early() {
         return Err("Lua actions are not available before a stream".to_owned());
     }
     let hook = ScriptHook::of(b.hook);
     match b.lua.and_then(|states| states.bind_action(action, hook)) {
-        Some(bound) => Ok(ActionCode::of(Lua(bound, hook))),
+        Some(bound) => {
+            b.look_with(Looks::SCRIPT);
+            Ok(ActionCode::of(Lua(bound, hook)))
+        }
         None => Err(format!("no Lua action is registered as '{}'", action.name)),
     }
 }

@@ -70,7 +70,8 @@ impl RingServer {
     ) -> Result<Vec<Arc<RingServer>>, Vec<CompileError>> {
         debug_assert!(log_ring.config.is_some());
         let process = &directory.process;
-        let sides = Sides::new(&config.proxy, process.workers.len(), process.server_revision(), 1, None);
+        let sides =
+            Sides::new(&config.proxy, (process.workers.len(), process.server_revision(), &Arc::default()), 1, None);
         let before: Vec<_> = known.iter().map(|known| known.server.clone()).collect();
         connectors(&sides.servers, &before)?;
         set_sockets(sides.servers.iter(), &SocketSizes::default(), &process.namespaces)?;

@@ -14,8 +14,14 @@ pub struct Looks {
 }
 
 impl Looks {
+    /// What scripts may read.
+    pub(crate) const SCRIPT: Looks = Looks { request: true, response: true, head: false };
+
     pub(crate) fn add(&mut self, fetch: &FetchCode) {
-        let more = fetch.looks();
+        self.include(fetch.looks());
+    }
+
+    pub(crate) fn include(&mut self, more: Looks) {
         self.request |= more.request;
         self.response |= more.response;
         self.head |= more.head;

@@ -18,6 +18,7 @@ mod admin;
 mod agents;
 mod app;
 mod assign;
+mod busy;
 mod by_server;
 mod check;
 mod commit;
@@ -53,6 +54,7 @@ mod verdict;
 pub use admin::{Directive, HealthWord, WeightError, parse_weight};
 pub(crate) use app::App;
 pub use assign::assign_and_connect;
+pub(crate) use busy::{BusyBackends, Common};
 pub use check::{CheckCode, fuzz_answers, run as run_health_checks};
 pub(crate) use commit::commit;
 pub use connection::ServerConnection;
@@ -74,7 +76,8 @@ pub use queue::{Priority, Queue};
 pub(crate) use resolve::keep_addresses;
 pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};
 pub(crate) use reverse::connect_reversed;
-pub use run::{ServerRun, build_backend};
+pub use run::ServerRun;
+pub(crate) use run::build_backend;
 pub use shared::{
     Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerShared, ServerStatus,
 };

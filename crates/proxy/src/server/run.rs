@@ -8,6 +8,7 @@ use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerPort};
 use sluicegate_tls::connector::Connector;
 use sluicegate_transport::{Namespace, SocketOptions};
 
+use super::busy::Common;
 use super::shared::{BackendShared, ServerShared};
 
 /// A server line of one snapshot.
@@ -153,15 +154,15 @@ fn shape(config: &model::Proxy, fullconn: u32) -> String {
 ///
 /// A later snapshot shares the backend of the earlier one if both define it alike, except for properties that can be
 /// changed at run time; otherwise it has a new one, whose servers keep their counters by name.
-pub fn build_backend(
+pub(crate) fn build_backend(
     config: &model::Proxy,
-    workers: (usize, u32),
+    common: Common<'_>,
     fullconn: u32,
     before: Option<(&model::Proxy, &Arc<BackendShared>)>,
 ) -> (Arc<BackendShared>, Vec<Arc<ServerRun>>) {
     let backend = match before {
         Some((old, shared)) if shape(old, shared.fullconn()) == shape(config, fullconn) => shared.clone(),
-        _ => Arc::new(BackendShared::new(config, workers, fullconn, before.map(|(_, shared)| &**shared))),
+        _ => Arc::new(BackendShared::new(config, common, fullconn, before.map(|(_, shared)| &**shared))),
     };
     let servers = config
         .servers

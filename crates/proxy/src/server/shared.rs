@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use sluicegate_config::model;
 use tokio::sync::Notify;
 
+use super::busy::{BusyBackends, Common};
 use super::cookie::{CookieMaker, Made};
 use super::h2::attached::Attachments;
 use super::health::Health;
@@ -403,7 +404,10 @@ pub struct BackendShared {
     /// table of them.
     pub dynamic: bool,
     /// Whether a server has `slowstart`.
-    slow_starts: bool,
+    pub(crate) slow_starts: bool,
+    /// Whether it is one of the [busy](BusyBackends) backends.
+    is_busy: AtomicBool,
+    busy: Arc<BusyBackends>,
     status: Mutex<BackendStatus>,
     /// The same backend in other snapshots, where it is defined otherwise: they share their servers' slots.
     kin: Mutex<Vec<Weak<BackendShared>>>,
@@ -443,7 +447,7 @@ pub struct BackendSummary {
 impl BackendShared {
     pub(super) fn new(
         config: &model::Proxy,
-        (workers, revision): (usize, u32),
+        (workers, revision, busy): Common<'_>,
         fullconn: u32,
         before: Option<&BackendShared>,
     ) -> BackendShared {
@@ -477,6 +481,8 @@ impl BackendShared {
             figures,
             invalid: LastInvalid::default(),
             queue: Queue::new(servers.len()),
+            is_busy: AtomicBool::new(false),
+            busy: busy.clone(),
             slow_starts: servers.iter().any(|server| server.slowstart.is_some()),
             servers,
             balancer: Mutex::new(balancer),
@@ -564,14 +570,19 @@ impl BackendShared {
     pub fn enter(self: &Arc<Self>, worker: usize, now: Instant) -> BackendGuard {
         self.figures.enter();
         self.figures.at(worker).session(now);
+        if !self.is_busy.load(Ordering::SeqCst) {
+            self.busy.add(self);
+        }
         BackendGuard { backend: self.clone() }
+    }
+
+    /// Records whether it is one of the busy backends; returns whether it was.
+    pub(super) fn set_busy(&self, busy: bool) -> bool {
+        self.is_busy.swap(busy, Ordering::SeqCst)
     }
 
     /// Performs one step of every slow start; the control thread calls it at least once a second.
     pub fn warm_up(&self, now: Instant) {
-        if !self.slow_starts {
-            return;
-        }
         for server in self.servers.iter().filter(|server| server.slowstart.is_some() && server.is_starting()) {
             self.update(server.index, now, |_| ());
         }

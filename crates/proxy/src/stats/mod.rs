@@ -137,27 +137,22 @@ pub fn filtered<'a>(running: &'a Running, filter: &'a Filter, now: Instant) -> i
 pub async fn tick(running: Arc<Running>) {
     // Twice a second: each whole second is seen while it is still one of the two that a rate remembers.
     let mut interval = tokio::time::interval(Duration::from_millis(500));
+    let is_shown = recent::is_shown(&running);
     loop {
         interval.tick().await;
         let now = Instant::now();
         fold(&running, now);
         running.directory.tables.iter().for_each(|table| table.settle());
-        recent::record(&running, now);
+        if is_shown {
+            recent::record(&running, now);
+        }
     }
 }
 
 /// Folds finished seconds into the highest rates, advances slow starts and removes expired entries of stick tables.
 pub fn fold(running: &Running, now: Instant) {
-    for proxy in &running.proxies {
-        if proxy.config.kind != ProxyKind::Backend {
-            proxy.frontend.figures.tick(now);
-        }
-        proxy.backend.warm_up(now);
-        // There may be many thousand idle ones.
-        if proxy.backend.figures.is_busy(now) {
-            proxy.backend.figures.tick_sessions(now);
-            proxy.servers.iter().for_each(|server| server.shared.figures.tick_sessions(now));
-        }
-    }
+    running.frontends.iter().for_each(|frontend| frontend.figures.tick(now));
+    running.slow_starts.iter().for_each(|backend| backend.warm_up(now));
+    running.busy.fold(now);
     running.directory.tables.iter().for_each(|table| table.expire());
 }

@@ -86,10 +86,15 @@ fn number(row: &Row, column: &str) -> Option<u64> {
     }
 }
 
-/// Records a point of all figures if it is due and somebody can see it: if a proxy has a statistics page.
+/// Returns whether somebody can see the points: whether a proxy has a statistics page.
+pub(super) fn is_shown(running: &Running) -> bool {
+    running.proxies.iter().any(|proxy| proxy.config.stats.is_some())
+}
+
+/// Records a point of all figures if it is due.
 pub(super) fn record(running: &Running, now: Instant) {
     let history = &running.process.history;
-    if history.is_due(now) && running.proxies.iter().any(|proxy| proxy.config.stats.is_some()) {
+    if history.is_due(now) {
         history.record(now, all(running, now));
     }
 }

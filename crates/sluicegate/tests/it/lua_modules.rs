@@ -47,3 +47,30 @@ fn a_c_module_is_loaded_from_cpath() {
     let _server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
     assert_eq!(Client::connect(&gate.address()).get("/").text(), "42");
 }
+
+#[test]
+fn modules_of_the_distribution_are_found_unless_the_environment_names_paths() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("paths.lua");
+    std::fs::write(&script, "print(package.path) print(package.cpath)").unwrap();
+    let file = directory.path().join("file.cfg");
+    std::fs::write(
+        &file,
+        format!("global\n lua-load {}\nfrontend f\n mode http\n bind 127.0.0.1:1\n", script.display()),
+    )
+    .unwrap();
+    let paths = |path: Option<&str>| {
+        let mut check = Command::new(BINARY);
+        check.arg("check").arg(&file).env_remove("LUA_PATH").env_remove("LUA_CPATH");
+        path.map(|path| check.env("LUA_PATH", path));
+        let output = check.output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let own = "/usr/local/lib/lua/5.4/?/init.lua;/usr/share/lua/5.4/?.lua;/usr/share/lua/5.4/?/init.lua;./?.lua;";
+    let all = paths(None);
+    assert!(all.contains(own) && all.contains("-linux-gnu/lua/5.4/?.so;/usr/lib/lua/5.4/?.so;"), "{all}");
+    assert!(paths(Some("/opt/?.lua;;")).contains(own));
+    let set = paths(Some("/opt/?.lua;./?.lua"));
+    assert!(set.starts_with("/opt/?.lua;./?.lua\n"), "{set}");
+}

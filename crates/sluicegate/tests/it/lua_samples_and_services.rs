@@ -90,6 +90,9 @@ core.register_fetches('args', function(txn, ...)
   return text
 end)
 core.register_fetches('sets', function(txn) txn:set_var('txn.q', 'zz') return txn.sf:method() end)
+local function body(txn) return txn.sf:req_body_len() .. ' ' .. txn.sf:req_body_size() .. ' ' .. txn.sf:req_body() end
+core.register_fetches('body', body)
+core.register_action('body', { 'http-req' }, function(txn) txn:set_var('txn.body', body(txn)) end)
 core.register_converters('shown', function(value, ...) return type(value) .. value .. select('#', ...) .. tostring((...) or 'no') end)
 core.register_converters('fails', function(value) error('cboom') end)
 "#;
@@ -124,6 +127,9 @@ frontend front
     http-request use-service lua.vars if { path /vars }
     http-request return content-type text/plain lf-string "%[lua.nothing] %[lua.none] %[lua.table] %[lua.half] %[lua.whole] %[lua.two] %[lua.fails] %[lua.args] %[lua.args(a,b)] %[lua.args(a,,c)] %[lua.args()] %[lua.yes] %[lua.sets] %[var(txn.q)] %[lua.done]\n" if { path /fetches }
     http-request return content-type text/plain lf-string "%[int(5),lua.shown] %[src,lua.shown(1,x)] %[bool(true),lua.shown] %[str(a),lua.fails] %[str(a),lua.shown,upper]\n" if { path /converters }
+    http-request return content-type text/plain lf-string "%[lua.body]\n" if { path /body-of-fetch }
+    http-request lua.body if { path /body-of-action }
+    http-request return content-type text/plain lf-string "%[var(txn.body)]\n" if { path /body-of-action }
     http-request return status 201 if { path /found } { lua.nothing -m found } !{ lua.none -m found }
     http-request return status 202 if { path /equal } { lua.two b }
     default_backend back
@@ -162,6 +168,14 @@ fn conversations() -> Vec<(usize, String)> {
             ),
             format!("POST /ignore HTTP/1.1\r\nHost: h\r\nContent-Length: 22\r\n\r\nline1\nline2\nabcdefghij{last}"),
             "POST /hello HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\n12345".to_owned(),
+            // What has come with the head is seen without a rule that waits for it.
+            "POST /body-of-fetch HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\na=b&c".to_owned(),
+            "POST /body-of-action HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\na=b&c"
+                .to_owned(),
+            format!(
+                "POST /body-of-action HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 3\r\na=b\r\n2\r\n&c\r\n0\r\n\r\n{last}"
+            ),
         ]
         .map(|text| (0, text)),
     );

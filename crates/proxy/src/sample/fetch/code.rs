@@ -129,6 +129,7 @@ impl FetchCode {
         match self {
             FetchCode::One(_, looks) | FetchCode::Each(_, looks) => *looks,
             FetchCode::Acl(acl) => acl.looks(),
+            FetchCode::Lua(_) => Looks::SCRIPT,
             _ => Looks::default(),
         }
     }

@@ -1,0 +1,42 @@
+//! The backends whose figures may change: those with sessions in the last seconds.
+//!
+//! **Why.** The highest rates are kept up by looking at figures twice a second. There may be many thousand backends, each
+//! with many servers, and most of them idle: those cost nothing.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::shared::BackendShared;
+
+/// The number of workers, HAProxy's revision of servers, and the busy backends.
+pub(crate) type Common<'a> = (usize, u32, &'a Arc<BusyBackends>);
+
+/// The busy backends of all configurations of the process.
+#[derive(Debug, Default)]
+pub(crate) struct BusyBackends(Mutex<Vec<Arc<BackendShared>>>);
+
+impl BusyBackends {
+    /// Adds a backend that was not busy.
+    #[cold]
+    pub(super) fn add(&self, backend: &Arc<BackendShared>) {
+        if !backend.set_busy(true) {
+            self.0.lock().push(backend.clone());
+        }
+    }
+
+    /// Folds finished seconds into the highest rates of backends and servers. Must be called at least once a second.
+    pub(crate) fn fold(&self, now: Instant) {
+        self.0.lock().retain(|backend| {
+            if !backend.figures.is_busy(now) {
+                backend.set_busy(false);
+                // A session may have begun since; it adds the backend unless this does.
+                return backend.figures.is_busy(now) && !backend.set_busy(true);
+            }
+            backend.figures.tick_sessions(now);
+            backend.servers.iter().for_each(|server| server.figures.tick_sessions(now));
+            true
+        });
+    }
+}
