@@ -3,7 +3,7 @@
 //! **Why.** The highest rates are kept up by looking at figures twice a second. There may be many thousand backends, each
 //! with many servers, and most of them idle: those cost nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -13,22 +13,23 @@ use super::shared::BackendShared;
 /// The number of workers, HAProxy's revision of servers, and the busy backends.
 pub(crate) type Common<'a> = (usize, u32, &'a Arc<BusyBackends>);
 
-/// The busy backends of all configurations of the process.
+/// The busy backends of a configuration and of those before it; the backends share it.
 #[derive(Debug, Default)]
-pub(crate) struct BusyBackends(Mutex<Vec<Arc<BackendShared>>>);
+pub(crate) struct BusyBackends(Mutex<Vec<Weak<BackendShared>>>);
 
 impl BusyBackends {
     /// Adds a backend that was not busy.
     #[cold]
     pub(super) fn add(&self, backend: &Arc<BackendShared>) {
         if !backend.set_busy(true) {
-            self.0.lock().push(backend.clone());
+            self.0.lock().push(Arc::downgrade(backend));
         }
     }
 
     /// Folds finished seconds into the highest rates of backends and servers. Must be called at least once a second.
     pub(crate) fn fold(&self, now: Instant) {
         self.0.lock().retain(|backend| {
+            let Some(backend) = backend.upgrade() else { return false };
             if !backend.figures.is_busy(now) {
                 backend.set_busy(false);
                 // A session may have begun since; it adds the backend unless this does.
