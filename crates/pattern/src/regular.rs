@@ -87,7 +87,7 @@ impl Regex {
         let regex = Regex::new(pattern, ignore_case)?;
         // Behind other options, verbs at the start of a pattern would be none.
         if regex.engine() == Engine::Backtracking && !pattern.starts_with(b"(*") {
-            // What refers to no group means the same, so the first form serves.
+            // A pattern without references means the same in both forms, so the first one is used.
             backtracking(pattern, ignore_case, "(?n)")?;
         }
         Ok(regex)

@@ -102,7 +102,7 @@ impl Sides {
         let frontend = match before {
             // A frontend that was shut down has no sockets left; the new file opens it again.
             Some((_, frontend, _)) if frontend.gate() != Gate::Shut => frontend.clone(),
-            _ => Arc::new(FrontendShared::new(common.0, config.maxconn, config.session_rate)),
+            _ => Arc::new(FrontendShared::new(common.workers, config.maxconn, config.session_rate)),
         };
         let dispatch = config.dispatch.as_deref().map(|server| {
             // As in HAProxy, its connections are private: each client has its own.

@@ -43,8 +43,8 @@ use crate::rule::{ProxyRules, bind_filters};
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
 use crate::server::{
-    Admin, App, BackendShared, BusyBackends, CheckCode, Headers, IdleConnections, KeyCode, ServerEvent, ServerNames,
-    ServerRun, connectors, set_sockets,
+    Admin, App, BackendShared, BusyBackends, CheckCode, Common, Headers, IdleConnections, KeyCode, ServerEvent,
+    ServerNames, ServerRun, connectors, set_sockets,
 };
 use crate::site::Site;
 use crate::stick::Table;
@@ -233,7 +233,7 @@ pub fn build_after(
     let sides = config.proxies.iter().zip(fullconns(&config, limit)).map(|(proxy, fullconn)| {
         let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
         let known = known.map(|known| (&*known.config, &known.frontend, &known.backend));
-        Arc::new(Sides::new(proxy, (workers, revision, &busy), fullconn, known))
+        Arc::new(Sides::new(proxy, Common { workers, revision, busy: &busy }, fullconn, known))
     });
     let sides: Vec<_> = sides.collect();
     let peers_before = before.map_or(&[][..], |before| &before.peers);

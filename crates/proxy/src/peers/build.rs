@@ -12,7 +12,7 @@ use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
 use crate::sample::FetchScope;
-use crate::server::{Headers, ServerNames, connectors, set_sockets};
+use crate::server::{Common, Headers, ServerNames, connectors, set_sockets};
 use crate::site::Site;
 use crate::stick::Sharing;
 use crate::tls::{self, BindsTls};
@@ -69,7 +69,12 @@ pub(crate) fn sections(
             let target = table.write_to.as_deref().and_then(find);
             Some(SharedTable { table: find(&table.name)?, config: table.clone(), target })
         });
-        let sides = Sides::new(&peers.proxy, (process.workers.len(), 0, &Arc::default()), 1, None);
+        let sides = Sides::new(
+            &peers.proxy,
+            Common { workers: process.workers.len(), revision: 0, busy: &Arc::default() },
+            1,
+            None,
+        );
         let servers = sides.servers.clone();
         if let Err(found) = connectors(&servers, known.map_or(&[], |section| &section.servers)) {
             errors.extend(found);

@@ -142,7 +142,7 @@ fn one(cx: &mut StreamContext, backend: &Site, cookie: &PersistenceCookie, value
         }
     }
     let letter = &mut cx.persistence.letters.0;
-    // What an occurrence before it has led to stays.
+    // The result of an earlier occurrence stays.
     if !found && *letter == b'N' {
         *letter = if ignored { b'U' } else { b'I' };
     }

@@ -13,7 +13,7 @@ use crate::errors::CompileError;
 use crate::log::{LogRing, Logger};
 use crate::ring::Ring;
 use crate::sample::FetchScope;
-use crate::server::{ServerNames, ServerRun, connectors, set_sockets};
+use crate::server::{Common, ServerNames, ServerRun, connectors, set_sockets};
 use crate::site::Site;
 use crate::stream::{LogRecord, StreamContext};
 
@@ -70,8 +70,9 @@ impl RingServer {
     ) -> Result<Vec<Arc<RingServer>>, Vec<CompileError>> {
         debug_assert!(log_ring.config.is_some());
         let process = &directory.process;
-        let sides =
-            Sides::new(&config.proxy, (process.workers.len(), process.server_revision(), &Arc::default()), 1, None);
+        let common =
+            Common { workers: process.workers.len(), revision: process.server_revision(), busy: &Arc::default() };
+        let sides = Sides::new(&config.proxy, common, 1, None);
         let before: Vec<_> = known.iter().map(|known| known.server.clone()).collect();
         connectors(&sides.servers, &before)?;
         set_sockets(sides.servers.iter(), &SocketSizes::default(), &process.namespaces)?;

@@ -16,7 +16,8 @@ pub fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// A position among the values of a header or a cookie, of a parameter, or among a user's groups: reading goes on there.
+/// A position among the values of a header, a cookie or a parameter, or among a user's groups. The next read continues
+/// there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// The index of the field that is being read, or of the next group.

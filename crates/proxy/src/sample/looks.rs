@@ -14,7 +14,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// What scripts may read.
+    /// The data that scripts may read.
     pub(crate) const SCRIPT: Looks = Looks { request: true, response: true, head: false };
 
     pub(crate) fn add(&mut self, fetch: &FetchCode) {

@@ -10,8 +10,16 @@ use parking_lot::Mutex;
 
 use super::shared::BackendShared;
 
-/// The number of workers, HAProxy's revision of servers, and the busy backends.
-pub(crate) type Common<'a> = (usize, u32, &'a Arc<BusyBackends>);
+/// The inputs that all backends of a configuration share.
+#[derive(Clone, Copy)]
+pub(crate) struct Common<'a> {
+    /// The number of workers.
+    pub(crate) workers: usize,
+    /// HAProxy's revision of names of servers that are used again.
+    pub(crate) revision: u32,
+    /// The list that a backend with sessions enters.
+    pub(crate) busy: &'a Arc<BusyBackends>,
+}
 
 /// The busy backends of a configuration and of those before it; the backends share it.
 #[derive(Debug, Default)]

@@ -447,7 +447,7 @@ pub struct BackendSummary {
 impl BackendShared {
     pub(super) fn new(
         config: &model::Proxy,
-        (workers, revision, busy): Common<'_>,
+        Common { workers, revision, busy }: Common<'_>,
         fullconn: u32,
         before: Option<&BackendShared>,
     ) -> BackendShared {

@@ -244,7 +244,7 @@ fn status_line(line: &[u8]) -> (usize, (&'static str, u32)) {
     }
 }
 
-/// What HAProxy's parser knows of a message whose head it has read so far.
+/// The state of HAProxy's parser after the bytes of a head that it has read.
 #[derive(Debug, PartialEq, Eq)]
 struct Framing {
     /// Its flags of the message.

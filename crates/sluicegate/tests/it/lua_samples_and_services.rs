@@ -168,7 +168,7 @@ fn conversations() -> Vec<(usize, String)> {
             ),
             format!("POST /ignore HTTP/1.1\r\nHost: h\r\nContent-Length: 22\r\n\r\nline1\nline2\nabcdefghij{last}"),
             "POST /hello HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\n12345".to_owned(),
-            // What has come with the head is seen without a rule that waits for it.
+            // Bytes of the body that arrive with the head are visible without a rule that waits for them.
             "POST /body-of-fetch HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\na=b&c".to_owned(),
             "POST /body-of-action HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\na=b&c"
                 .to_owned(),
