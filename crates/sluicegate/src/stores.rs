@@ -350,6 +350,14 @@ impl Embedded {
         })
     }
 
+    /// Starts a command in this process.
+    fn start_here(&self, origin: Origin<'_>, db: u32, args: &[&[u8]]) -> Started {
+        if sluicegate_client::waits_for_others(args) {
+            return sluicegate_client::alone(self.connection(db), args);
+        }
+        self.server.start_from(origin, db, args)
+    }
+
     /// Starts a command once it is decided where it is carried out.
     #[cold]
     fn start_elsewhere(&self, origin: Origin<'_>, db: u32, args: &[&[u8]]) -> Started {
@@ -359,7 +367,8 @@ impl Embedded {
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
             let started = match this.place.settled().await {
                 Site::There(_) => sluicegate_client::alone(this.connection(db), &args),
-                _ => this.start_from(&|| origin.clone(), db, &args),
+                // The flag may still say otherwise.
+                _ => this.start_here(&|| origin.clone(), db, &args),
             };
             started.finish().await
         }))
@@ -401,10 +410,7 @@ impl Engine for Embedded {
         if self.place.is_elsewhere() {
             return self.start_elsewhere(origin, db, args);
         }
-        if sluicegate_client::waits_for_others(args) {
-            return sluicegate_client::alone(self.connection(db), args);
-        }
-        self.server.start_from(origin, db, args)
+        self.start_here(origin, db, args)
     }
 
     fn together(&self, origin: Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
@@ -455,4 +461,27 @@ fn make(section: &StoreSection, config: &Config, options: ServerOptions, logger:
         logger.send(&targets, severity, format!("store {name}: {text}").as_bytes());
     });
     Kept { store, server, place: Arc::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Between two steps of [`Place::set`] the flag and the site differ; a command that starts then is carried out here.
+    #[test]
+    fn a_command_between_two_steps_is_carried_out_here() {
+        let store = Store::new(StoreOptions::default());
+        let server = Server::new(store, ServerOptions::default());
+        let place = Arc::new(Place::default());
+        place.is_elsewhere.store(true, Ordering::SeqCst);
+        let embedded = Embedded { name: "data".into(), server, place };
+        let runtime = tokio::runtime::LocalRuntime::new().expect("a runtime");
+        let reply = runtime.block_on(async {
+            let command = embedded.start(0, &[b"INCR", b"n"]).finish();
+            tokio::time::timeout(Duration::from_secs(60), command).await
+        });
+        assert_eq!(reply.expect("a reply"), Reply::Integer(1));
+    }
 }

@@ -355,10 +355,15 @@ impl Record {
         self.taker.set();
     }
 
-    /// Parks this thread, which takes units for the append-only file, until it is woken, if `for_units` also until there
-    /// are units.
-    pub(crate) fn sleep(&self, timeout: Option<Duration>, for_units: bool) {
-        self.sleep_as(&self.taker, timeout, for_units);
+    /// Parks this thread, which takes units for the append-only file, until it is woken. Returns at once if `has_units`,
+    /// which is asked after everyone who adds units knows that it sleeps.
+    pub(crate) fn sleep(&self, timeout: Option<Duration>, has_units: impl FnOnce() -> bool) {
+        self.sleep_as(&self.taker, timeout, Some(has_units));
+    }
+
+    /// Parks this thread, which takes units for the append-only file, until it is woken for another reason than units.
+    pub(crate) fn rest(&self, timeout: Option<Duration>) {
+        self.sleep_as(&self.taker, timeout, None::<fn() -> bool>);
     }
 
     /// Makes this thread the one that takes units for the replication stream.
@@ -368,7 +373,7 @@ impl Record {
 
     /// Parks this thread, which takes units for the replication stream, until it is woken, or there are units.
     pub(crate) fn sleep_as_streamer(&self) {
-        self.sleep_as(&self.streamer, None, true);
+        self.sleep_as(&self.streamer, None, Some(|| self.waiting() > 0));
     }
 
     /// Wakes the thread that takes units for the replication stream.
@@ -376,11 +381,11 @@ impl Record {
         self.streamer.unpark();
     }
 
-    fn sleep_as(&self, taker: &Taker, timeout: Option<Duration>, for_units: bool) {
-        taker.is_asleep.store(for_units, Ordering::SeqCst);
+    fn sleep_as(&self, taker: &Taker, timeout: Option<Duration>, has_units: Option<impl FnOnce() -> bool>) {
+        taker.is_asleep.store(has_units.is_some(), Ordering::SeqCst);
         // Whoever has not seen that has drawn a number before, and counted the bytes before that.
         self.last();
-        if !for_units || self.waiting() == 0 {
+        if has_units.is_none_or(|has_units| !has_units()) {
             match timeout {
                 Some(timeout) => std::thread::park_timeout(timeout),
                 None => std::thread::park(),

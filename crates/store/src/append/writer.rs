@@ -62,8 +62,12 @@ pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writ
         };
         // While changes keep coming that nobody waits for, it sleeps once a time, and nobody has to wake it.
         if has_failed || !has_written || fsync == Fsync::Always {
-            appender.record().sleep(pause, !has_failed);
-            if has_failed || appender.record().waiting() == 0 {
+            if has_failed {
+                appender.record().rest(pause);
+                continue;
+            }
+            appender.outlets.sleep_for_file(pause);
+            if appender.record().waiting() == 0 {
                 continue;
             }
         }

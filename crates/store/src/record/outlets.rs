@@ -6,6 +6,7 @@
 //! write wait in the end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -130,6 +131,12 @@ impl Outlets {
         queued as u64 + self.record.waiting()
     }
 
+    /// Parks this thread, which writes the file, until there are units for it, or it is woken. Units that the thread of the
+    /// stream has taken wait in the queue, and not in the record.
+    pub(crate) fn sleep_for_file(&self, timeout: Option<Duration>) {
+        self.record.sleep(timeout, || self.waiting() > 0);
+    }
+
     /// Lets the units from a number on enter the stream.
     pub(crate) fn begin_stream(&self, first: u64) {
         self.state.lock().stream = Some(Streaming { encoder: Encoder::default(), first });
@@ -244,5 +251,35 @@ impl Streaming {
                 *out = Vec::new();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::record::Unit;
+    use crate::{Store, StoreOptions};
+
+    /// The thread of the stream has taken a unit before the one of the file parks, and nobody wakes that for it any more.
+    #[test]
+    fn what_waits_in_the_queue_is_not_slept_over() {
+        let store = Store::new(StoreOptions::default());
+        let (outlets, record) = (&store.0.outlets, &store.0.record);
+        outlets.begin_file(record.last() + 1);
+        outlets.begin_stream(record.last() + 1);
+        record.put(|unit: &mut Unit| unit.add(0, &[b"SET", b"a", b"1"]));
+        outlets.stream();
+        assert_eq!(record.waiting(), 0);
+        assert!(outlets.waiting() > 0);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let outlets = outlets.clone();
+        let thread = std::thread::spawn(move || {
+            outlets.record().set_taker();
+            outlets.sleep_for_file(None);
+            sender.send(()).expect("it is received");
+        });
+        let awake = receiver.recv_timeout(sluicegate_testkit::PATIENCE);
+        record.wake_taker();
+        thread.join().expect("it ends");
+        assert_eq!(awake, Ok(()));
     }
 }
