@@ -9,6 +9,7 @@ use sluicegate_wire::http::{Message, Version, status};
 use super::host::{host, key};
 use crate::http_client::{is_field_name, is_field_value};
 use crate::local_reply::{LocalReply, ReplyPage, ReplySource};
+use crate::sample::elements;
 
 /// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may also write it by hand.
 const CLASS: &str = r#"
@@ -120,8 +121,10 @@ pub(super) unsafe fn build(lua: *mut lua_State, index: c_int) {
         if !is_field_value(reason) {
             raise(lua, c"done: invalid reason");
         }
+        // As in HAProxy, the reply has the version of the request.
+        let version = host(lua).current.readable.as_ref().map_or(Version::Http11, |cx| cx.request.version());
         let Some(reply) = &mut host(lua).current.reply else { return };
-        reply.head.set_response(Version::Http11, code, reason);
+        reply.head.set_response(version.min(Version::Http11), code, reason);
         ffi::lua_getfield(lua, index, c"headers".as_ptr());
         if ffi::lua_type(lua, -1) == ffi::LUA_TTABLE {
             let headers = ffi::lua_gettop(lua);
@@ -149,14 +152,14 @@ pub(super) unsafe fn build(lua: *mut lua_State, index: c_int) {
         if let Some(body) = to_bytes(lua, -1) {
             reply.body.extend_from_slice(body);
         }
-        if code != 204 && code != 304 && code >= 200 {
+        if code != 204 && code >= 200 && reply.head.first(b"transfer-encoding").is_none() {
             reply.head.add_lower(b"content-length", itoa::Buffer::new().format(reply.body.len()).as_bytes());
         }
     }
 }
 
-/// Adds a header with the value on top and the name at `name`. Fields that determine the body's length are skipped,
-/// because the writer sets them.
+/// Adds a header with the value on top and the name at `name`. Of the fields that determine the body's length only
+/// chunks are taken, because the writer sets them.
 unsafe fn add_header(lua: *mut lua_State, name: c_int) {
     // SAFETY: both stay on the stack.
     unsafe {
@@ -171,11 +174,23 @@ unsafe fn add_header(lua: *mut lua_State, name: c_int) {
         if !is_field_value(value) {
             raise(lua, c"done: invalid header");
         }
-        if name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding") {
+        let Some(reply) = &mut host(lua).current.reply else { return };
+        if name.eq_ignore_ascii_case(b"content-length") {
             return;
         }
-        if let Some(reply) = &mut host(lua).current.reply {
-            reply.head.add(name, value);
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            // Clients of HTTP/1.0 have no chunks.
+            let fits = reply.head.version() > Version::Http10 && reply.head.first(b"transfer-encoding").is_none();
+            if fits && is_chunked(value) {
+                reply.head.add_lower(b"transfer-encoding", b"chunked");
+            }
+            return;
         }
+        reply.head.add(name, value);
     }
+}
+
+/// Returns whether a Transfer-Encoding ends with chunks.
+pub(crate) fn is_chunked(value: &[u8]) -> bool {
+    elements(value).last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }

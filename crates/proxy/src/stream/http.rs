@@ -69,8 +69,7 @@ use crate::trace::StreamTrace;
 
 /// The way in which a local response marks its end.
 struct Ending {
-    /// Whether the length marks the end; otherwise the end of the connection does.
-    length: bool,
+    mark: EndMark,
     /// Whether the connection is closed after the response.
     close: bool,
     /// Whether the response already has a `connection: close` of its own.
@@ -80,7 +79,7 @@ struct Ending {
 impl Ending {
     /// Returns the ending of a response with a known length.
     fn length(close: bool) -> Ending {
-        Ending { length: true, close, said: close }
+        Ending { mark: EndMark::Length, close, said: close }
     }
 }
 
@@ -93,6 +92,15 @@ pub(crate) enum After {
     Close,
     /// It is closed once the client, which may still be sending, has had time to read the answer.
     Drain,
+}
+
+/// The mark of the end of a response's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndMark {
+    Length,
+    Chunks,
+    /// The end of the connection.
+    Close,
 }
 
 /// Returns the size that the Content-Length field of a local response adds to [`head_size`] if the head has none yet.

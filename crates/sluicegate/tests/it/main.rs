@@ -34,6 +34,7 @@ mod lua_api;
 mod lua_events;
 mod lua_modules;
 mod lua_patterns;
+mod lua_replies;
 mod lua_rule_sets;
 mod lua_samples_and_services;
 mod lua_tls;

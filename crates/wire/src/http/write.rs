@@ -88,7 +88,8 @@ pub fn write_response(message: &Message, body: Framing, connection: ConnectionFi
     });
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
     out.push(b' ');
-    out.extend_from_slice(reason);
+    // An empty reason is written as the status's own, as in HAProxy since 2.8.
+    out.extend_from_slice(if reason.is_empty() { super::status::reason(status).as_bytes() } else { reason });
     out.extend_from_slice(b"\r\n");
     let framing = match body {
         Framing::None if status < 200 || status == 204 => Some(Framing::None),

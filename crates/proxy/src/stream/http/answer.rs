@@ -8,6 +8,7 @@ use sluicegate_transport::clock;
 use super::*;
 use crate::log::Severity;
 use crate::mux::FlowError;
+use crate::sample::elements;
 use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
@@ -94,8 +95,11 @@ impl Exchange<'_> {
         if let Some(page) = page {
             return self.error_page(&page, reply.head.status()).await;
         }
+        // Replies of scripts may have chunks in place of a length.
+        let chunks = reply.head.first(b"transfer-encoding").is_some() && reply.head.first(b"content-length").is_none();
+        let mark = if chunks { EndMark::Chunks } else { EndMark::Length };
         self.stream.cx.response = reply.head;
-        self.answer(&reply.body, Ending::length(reply.close)).await
+        self.answer(&reply.body, Ending { mark, ..Ending::length(reply.close) }).await
     }
 
     /// Keeps the client waiting for `timeout tarpit`, or until it leaves. The log line counts that as time in a queue.
@@ -230,7 +234,8 @@ impl Exchange<'_> {
                 let (length, said) = (message.has_length, message.close);
                 // A status without a body ends with its head.
                 let ends = length || matches!(message.status, 100..=199 | 204 | 304);
-                self.answer(&message.body, Ending { length, close: said || !ends, said }).await
+                let mark = if length { EndMark::Length } else { EndMark::Close };
+                self.answer(&message.body, Ending { mark, close: said || !ends, said }).await
             }
         };
         if self.stream.cx.response.status() == own {
@@ -284,20 +289,24 @@ impl Exchange<'_> {
         let mut moved = Moved::default();
         let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
         let response = &self.stream.cx.response;
-        let silent = self.head.method == Method::Head || matches!(response.status(), 100..=199 | 204 | 304);
+        let asked = self.head.method != Method::Head;
+        let silent = !asked || matches!(response.status(), 100..=199 | 204 | 304);
         // Pages that close the connection say so in a field of their own.
         let field = if ending.said { "connection".len() + "close".len() } else { 0 };
-        let announced = ending.length && !response.has_lost_length();
+        let announced = ending.mark == EndMark::Length && !response.has_lost_length();
         let length = if announced { length_size(response, body.len()) } else { 0 };
-        let sent = if silent { 0 } else { body.len() };
+        // HAProxy counts a body that the status forbids.
+        let sent = if asked { body.len() } else { 0 };
         self.stream.count(moved.body, head_size(response) + length + field + sent);
-        let keep = !ending.close && complete && self.keeps_client();
+        let closes = take_connection(&mut self.stream.cx.response);
+        let keep = !ending.close && !closes && complete && self.keeps_client();
         let cx = &mut self.stream.cx;
         cx.log.status = i32::from(cx.response.status());
-        let framing = match (silent, ending.length) {
-            (true, _) => Framing::None,
-            (false, true) => self.announced_framing(Framing::Length(body.len() as u64)),
-            (false, false) => Framing::UntilClose,
+        let framing = match ending.mark {
+            _ if silent => Framing::None,
+            EndMark::Length => self.announced_framing(Framing::Length(body.len() as u64)),
+            EndMark::Chunks => Framing::Chunked,
+            EndMark::Close => Framing::UntilClose,
         };
         self.send_response_head(framing, keep);
         if !silent {
@@ -369,6 +378,34 @@ impl Exchange<'_> {
         .await;
         result.map_err(|who| self.stream.end(who, b'D'))
     }
+}
+
+/// Takes what the writer decides out of the Connection fields of a response that rules or scripts have made; returns whether
+/// they close the connection.
+pub(super) fn take_connection(response: &mut Message) -> bool {
+    let mut close = false;
+    let mut changes = Vec::new();
+    for (id, value) in response.fields_named(b"connection") {
+        let mut rest = Vec::new();
+        for option in elements(value) {
+            if option.eq_ignore_ascii_case(b"close") {
+                close = true;
+            } else if !option.is_empty() && !option.eq_ignore_ascii_case(b"keep-alive") {
+                if !rest.is_empty() {
+                    rest.extend_from_slice(b", ");
+                }
+                rest.extend_from_slice(option);
+            }
+        }
+        changes.push((id, rest));
+    }
+    for (id, rest) in changes {
+        match rest.is_empty() {
+            true => response.delete(id),
+            false => response.set_value(id, &rest),
+        }
+    }
+    close
 }
 
 /// Hides a request being forwarded to a server from rules: HAProxy keeps only its method then. Variables of the request

@@ -11,9 +11,11 @@ use std::task::{Context, Poll};
 use sluicegate_transport::clock;
 use sluicegate_wire::http::{Framing, Version, status};
 
+use super::answer::take_connection;
 use super::{After, Exchange, Step};
 use crate::counters::head_size;
 use crate::hook::Hook;
+use crate::lua::is_chunked;
 use crate::mux::{End, Moved};
 use crate::stream::filter::Chain;
 use crate::stream::flow::{Announced, give};
@@ -30,6 +32,8 @@ struct Outgoing {
     silent: bool,
     filters: Chain,
     compressed: bool,
+    /// Whether the script closes the connection.
+    closes: bool,
     /// Whether a filter takes nothing more for now.
     held: bool,
     /// Whether filters of scripts see the body's end behind what is left of the output.
@@ -129,7 +133,7 @@ impl Exchange<'_> {
         }
         self.front.send_end(None);
         poll_fn(|cx| self.poll_service(cx, None, &mut out)).await?;
-        let keep = self.keeps_client() && out.framing != Some(Framing::UntilClose);
+        let keep = self.keeps_client() && out.framing != Some(Framing::UntilClose) && !out.closes;
         if !keep {
             let mut moved = Moved::default();
             let complete = match out.ending {
@@ -157,9 +161,10 @@ impl Exchange<'_> {
         let Some((code, reason, fields)) = cx.lua.applet.as_ref().and_then(|io| io.head()) else { return Ok(()) };
         cx.response.clear();
         cx.response.set_response(self.version, code, reason);
-        let mut length = None;
+        let (mut length, mut chunked) = (None, false);
         for (_, name, value) in fields.fields() {
-            if name.eq_ignore_ascii_case(b"transfer-encoding") || name.eq_ignore_ascii_case(b"connection") {
+            if name.eq_ignore_ascii_case(b"transfer-encoding") {
+                chunked |= is_chunked(value);
                 continue;
             }
             if name.eq_ignore_ascii_case(b"content-length") {
@@ -172,6 +177,12 @@ impl Exchange<'_> {
                 }
             }
             cx.response.add(name, value);
+        }
+        // Of chunks and a length the chunks count; clients of HTTP/1.0 have none.
+        chunked &= self.version >= Version::Http11;
+        if chunked {
+            cx.response.delete_all(b"content-length");
+            length = None;
         }
         let bodiless = code < 200 || code == 204 || code == 304;
         let framing = match length {
@@ -194,8 +205,13 @@ impl Exchange<'_> {
         }
         let framing = self.stream.cx.scripted_framing(true).unwrap_or(framing);
         (out.filters, out.compressed) = self.service_filters(framing);
-        let keep = self.keeps_client() && framing != Framing::UntilClose;
+        out.closes = take_connection(&mut self.stream.cx.response);
+        let keep = self.keeps_client() && framing != Framing::UntilClose && !out.closes;
         out.silent = self.head.method == sluicegate_wire::http::Method::Head;
+        if out.silent && framing == Framing::Chunked && !chunked {
+            // As in HAProxy 3.2, where nothing tells a client of the coding that a body would have had.
+            self.stream.cx.response.delete_all(b"transfer-encoding");
+        }
         let written = match framing {
             _ if out.silent => Framing::None,
             _ if out.compressed => Framing::Chunked,

@@ -243,6 +243,10 @@ fn compare(does: [&str; 3], asks: impl Fn(&str) -> bool) {
                 assert!(answer.contains("chunked") || !answer.contains("[F]"), "{request:?}: {answer}");
                 answer.clear();
             }
+            if request.starts_with("HEAD /service") {
+                // 2.8 announces the chunks that a body would have, 3.2 does not, as `lua_replies` says.
+                answer = answer.replace("transfer-encoding: chunked\n", "");
+            }
             let mut said = said(&gates[1], does.contains(&"refuses_request"));
             if does.contains(&"refuses_request") {
                 // 2.8 begins with the response of a service before filters have seen the request, and may not end it.
