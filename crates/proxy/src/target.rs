@@ -25,13 +25,15 @@ pub(crate) enum Target {
 
 impl Target {
     pub(crate) async fn connect(self) -> io::Result<Socket> {
-        match self {
-            Target::Inet(address) => connect_tcp(address).await,
-            Target::Name(host, port) => connect_to_any(crate::hosts::lookup(&host, port).await?).await,
-            Target::Unix(path) => UnixAddress::Path(&path).connect(),
-            Target::Abstract(AbstractName { name, is_exact }) => UnixAddress::Abstract(&name, is_exact).connect(),
-            Target::Descriptor(descriptor) => Socket::of_unix(transport::inherited(descriptor)?.into()),
-        }
+        self.resolve().await?.connect().await
+    }
+
+    /// Finds the addresses of a name.
+    pub(crate) async fn resolve(self) -> io::Result<Found> {
+        Ok(match self {
+            Target::Name(host, port) => Found::All(crate::hosts::lookup(&host, port).await?),
+            other => Found::One(other),
+        })
     }
 
     /// Parses a target in HAProxy's notations: `ip`, `ip:port`, `[v6]:port`, `name`, `name:port`, `ipv4@…`, `ipv6@…`,
@@ -69,6 +71,28 @@ impl Target {
             Ok(ip) => Some(Target::Inet(SocketAddr::new(ip, port))),
             Err(_) if is_name(host) => Some(Target::Name(host.to_owned(), port)),
             Err(_) => None,
+        }
+    }
+}
+
+/// A target whose name, if it had one, is resolved.
+pub(crate) enum Found {
+    One(Target),
+    All(Vec<SocketAddr>),
+}
+
+impl Found {
+    pub(crate) async fn connect(self) -> io::Result<Socket> {
+        match self {
+            Found::All(addresses) => connect_to_any(addresses).await,
+            Found::One(Target::Inet(address)) => connect_tcp(address).await,
+            Found::One(Target::Unix(path)) => UnixAddress::Path(&path).connect(),
+            Found::One(Target::Abstract(AbstractName { name, is_exact })) => {
+                UnixAddress::Abstract(&name, is_exact).connect()
+            }
+            Found::One(Target::Descriptor(descriptor)) => Socket::of_unix(transport::inherited(descriptor)?.into()),
+            // `resolve` returns none.
+            Found::One(Target::Name(..)) => Err(io::ErrorKind::NotFound.into()),
         }
     }
 }

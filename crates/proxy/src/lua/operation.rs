@@ -51,6 +51,8 @@ pub(super) enum Outcome {
     TimedOut,
     /// The connection, or the error.
     Connected(io::Result<Socket>),
+    /// There is no address of this name to connect to.
+    Unresolved,
     /// The reply.
     Reply(Reply),
     /// The addresses, or the error.
@@ -92,18 +94,19 @@ impl Operation {
             Operation::Writable(stream, limit) => within(limit, below(&stream).writable()).await,
             Operation::Connect(target, tls, limit) => {
                 let connecting = async {
-                    let mut socket = target.connect().await?;
-                    if let Some(tls) = tls {
-                        tls.secure_socket(&mut socket).await?;
-                    }
-                    Ok(socket)
+                    let Ok(found) = target.resolve().await else { return Outcome::Unresolved };
+                    let secured = async {
+                        let mut socket = found.connect().await?;
+                        if let Some(tls) = tls {
+                            tls.secure_socket(&mut socket).await?;
+                        }
+                        Ok(socket)
+                    };
+                    Outcome::Connected(secured.await)
                 };
                 match limit {
-                    None => Outcome::Connected(connecting.await),
-                    Some(limit) => match timeout(limit, connecting).await {
-                        Ok(connected) => Outcome::Connected(connected),
-                        Err(_) => Outcome::TimedOut,
-                    },
+                    None => connecting.await,
+                    Some(limit) => timeout(limit, connecting).await.unwrap_or(Outcome::TimedOut),
                 }
             }
             Operation::Reply(reply) => Outcome::Reply(reply.await),

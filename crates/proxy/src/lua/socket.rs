@@ -282,8 +282,7 @@ unsafe fn connect_with(lua: *mut lua_State, secure: bool) -> c_int {
             if port.is_none() && std::str::from_utf8(address).is_ok_and(|text| Target::parse(text, Some(0)).is_some()) {
                 raise(lua, c"connect: port missing");
             }
-            let message = format!("connect: cannot parse destination address '{}'", String::from_utf8_lossy(address));
-            raise_text(lua, message);
+            raise_address(lua);
         };
         // In HAProxy a socket is connected only once; here, connecting it again closes the old connection.
         socket.close();
@@ -312,6 +311,18 @@ unsafe fn connect_with(lua: *mut lua_State, secure: bool) -> c_int {
     }
 }
 
+/// Raises HAProxy's error for the address of `connect`, to which it adds a colon if there is a port.
+unsafe fn raise_address(lua: *mut lua_State) -> ! {
+    // SAFETY: both are the arguments of `connect`, as it has checked; nothing is held but the message.
+    unsafe {
+        let address = String::from_utf8_lossy(check_bytes(lua, 2));
+        let colon = if ffi::lua_tointegerx(lua, 3, std::ptr::null_mut()) > 0 { ":" } else { "" };
+        let message = format!("connect: cannot parse destination address '{address}{colon}'");
+        drop(address);
+        raise_text(lua, message);
+    }
+}
+
 unsafe fn connected(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: the socket is still argument 1; the outcome's values are dropped before Lua is called.
     unsafe {
@@ -324,6 +335,15 @@ unsafe fn connected(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
                 return 1;
             }
             Some(Outcome::TimedOut) if socket.luasocket => return refuse(lua, c"timeout"),
+            Some(outcome @ Outcome::Unresolved) => {
+                drop(outcome);
+                if socket.luasocket {
+                    return refuse(lua, c"host or service not provided, or not known");
+                }
+                // In HAProxy no name has an address here.
+                socket.ended = true;
+                raise_address(lua);
+            }
             Some(Outcome::Connected(Err(error))) if socket.luasocket => {
                 let why = match error.kind() {
                     ErrorKind::ConnectionRefused => c"connection refused",

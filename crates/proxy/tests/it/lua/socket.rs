@@ -114,7 +114,7 @@ fn what_is_dead_says_so_in_haproxy_s_words() {
     );
     assert_eq!(
         with_socket(port, "result(pcall(s.connect, s, 'a b', 1))"),
-        "false connect: cannot parse destination address 'a b'"
+        "false connect: cannot parse destination address 'a b:'"
     );
     assert_eq!(
         with_socket(port, "result(pcall(function() s:connect('127.0.0.1') end))"),
@@ -456,4 +456,13 @@ fn a_new_connection_begins_with_a_new_line() {
         result(connected, pcall(s.receive, s))"
     );
     assert_eq!(with_socket(port, &body), "1 true x");
+}
+
+#[test]
+fn a_name_without_an_address_is_haproxy_s_error() {
+    let connect = |arguments: &str| format!("return core.tcp():connect({arguments})");
+    let cases =
+        ["'no.such.host.invalid', 80", "'a b', 1", "'no.such.host.invalid:80'", "'256.1.1.1', '80'", "'x:', 80"]
+            .map(connect);
+    super::compared::compare("", &cases.each_ref().map(String::as_str));
 }
