@@ -613,6 +613,9 @@ impl Script {
             }
             let cell = self.cell.clone();
             let mut state = cell.lock.lock().await;
+            if let Some(cx) = &mut cx {
+                cx.see_arrived();
+            }
             match self.burst(&mut state, cx.as_deref_mut().map_or(Lent::Nothing, Lent::Write)) {
                 Step::Ended(ended) => return ended,
                 Step::Waits => {}

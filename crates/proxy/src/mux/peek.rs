@@ -17,11 +17,11 @@ pub(crate) struct Peek {
 impl Peek {
     /// Returns the progress at the start of a body with this framing.
     pub(crate) fn new(framing: Framing, max_fields: usize, content: &mut Content) -> Peek {
-        content.announced = match framing {
+        content.announce(match framing {
             Framing::None => Some(0),
             Framing::Length(length) => Some(length),
             Framing::Chunked | Framing::UntilClose => None,
-        };
+        });
         let mut decoder = BodyDecoder::new(framing);
         decoder.limit_trailers(max_fields);
         Peek { complete: decoder.is_done(), decoder, seen: 0, malformed: false }
@@ -78,13 +78,13 @@ mod tests {
             peek.look(&wire[..end], &mut content);
             assert!(b"abcde".starts_with(&content.data[..]), "after {end}: {:?}", content.data);
         }
-        assert!(peek.is_complete() && content.data == b"abcde" && content.announced.is_none());
+        assert!(peek.is_complete() && content.data == b"abcde" && content.announced().is_none());
         let mut content = Content::default();
         let mut peek = Peek::new(Framing::Length(3), 101, &mut content);
         peek.look(b"ab", &mut content);
         assert!(!peek.is_complete());
         peek.look(b"abcGET /", &mut content);
-        assert!(peek.is_complete() && content.data == b"abc" && content.announced == Some(3));
+        assert!(peek.is_complete() && content.data == b"abc" && content.announced() == Some(3));
         let mut content = Content::default();
         let mut peek = Peek::new(Framing::Chunked, 101, &mut content);
         peek.look(b"zz\r\n", &mut content);

@@ -309,6 +309,7 @@ pub async fn resume_once(
         }
         Wait::Body(_) | Wait::Hints => None,
     };
+    cx.see_arrived();
     cx.log.waiting_rule = None;
     if let Some(verdict) = ended {
         note_last_rule(&list.code, &machine, cx);

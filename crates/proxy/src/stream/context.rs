@@ -209,6 +209,13 @@ impl StreamContext {
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
     }
 
+    /// Shows rules what has come of the request's body while they waited.
+    pub(crate) fn see_arrived(&mut self) {
+        if let Some(arrived) = &self.lua.arrived {
+            self.request_content.data.append(&mut arrived.borrow_mut().data);
+        }
+    }
+
     /// Leaves less room to edits, because `body` bytes have come after the head. HAProxy keeps both in one buffer,
     /// takes no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
     #[inline]

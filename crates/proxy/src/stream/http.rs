@@ -67,22 +67,6 @@ use crate::site::Site;
 use crate::stick::Counted;
 use crate::trace::StreamTrace;
 
-/// The way in which a local response marks its end.
-struct Ending {
-    mark: EndMark,
-    /// Whether the connection is closed after the response.
-    close: bool,
-    /// Whether the response already has a `connection: close` of its own.
-    said: bool,
-}
-
-impl Ending {
-    /// Returns the ending of a response with a known length.
-    fn length(close: bool) -> Ending {
-        Ending { mark: EndMark::Length, close, said: close }
-    }
-}
-
 /// The further use of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
@@ -92,23 +76,6 @@ pub(crate) enum After {
     Close,
     /// It is closed once the client, which may still be sending, has had time to read the answer.
     Drain,
-}
-
-/// The mark of the end of a response's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EndMark {
-    Length,
-    Chunks,
-    /// The end of the connection.
-    Close,
-}
-
-/// Returns the size that the Content-Length field of a local response adds to [`head_size`] if the head has none yet.
-fn length_size(response: &Message, body: usize) -> usize {
-    if response.first(b"content-length").is_some() {
-        return 0;
-    }
-    "content-length".len() + body.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
 /// Serves one request, whose head was complete at `now`.
@@ -453,7 +420,11 @@ impl Exchange<'_> {
                         }
                         None => {}
                     }
-                    match rule::resume_once(list, suspended, hook, &mut self.stream.cx, worker.scripts()).await {
+                    let resumed = match self.may_see_more(hook) {
+                        true => Box::pin(self.resume_looking(list, suspended, hook)).await,
+                        false => rule::resume_once(list, suspended, hook, &mut self.stream.cx, worker.scripts()).await,
+                    };
+                    match resumed {
                         rule::Attempt::Ready(verdict) => break verdict,
                         rule::Attempt::Suspended(again) => suspended = again,
                     }

@@ -9,6 +9,7 @@
 //! Limits: contents are copies of at most `tune.bufsize` bytes, made only for rule lists that read them.
 
 use std::cell::Cell;
+use std::num::NonZeroU64;
 
 /// Received data of a message: TCP bytes, or the body of an HTTP message without the framing of chunks.
 #[derive(Debug, Default)]
@@ -17,13 +18,25 @@ pub struct Content {
     pub data: Vec<u8>,
     /// Bytes that scripts forwarded or sent in a TCP stream: they precede the others.
     pub outgoing: Vec<u8>,
-    /// The length that an HTTP message's head announces.
-    pub announced: Option<u64>,
+    /// One more than the length that an HTTP message's head announces.
+    pub(crate) announced: Option<NonZeroU64>,
     /// Whether the bytes of a TCP client are not an HTTP request, however many more arrive, or the request has already
     /// been forwarded.
     pub no_http: bool,
     /// The form in which fetches read it.
     pub form: ContentForm,
+}
+
+impl Content {
+    /// Sets the length that an HTTP message's head announces.
+    pub(crate) fn announce(&mut self, length: Option<u64>) {
+        self.announced = length.and_then(|length| NonZeroU64::new(length.saturating_add(1)));
+    }
+
+    /// Returns the length that an HTTP message's head announces.
+    pub(crate) fn announced(&self) -> Option<u64> {
+        self.announced.map(|length| length.get() - 1)
+    }
 }
 
 /// The form in which fetches read a message's content.

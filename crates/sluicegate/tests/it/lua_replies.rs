@@ -200,3 +200,58 @@ fn differences_from_haproxys_replies() {
     expect("/s/close", 1, "200 OK\r\nconnection: close\r\n\r\n");
     expect("/s/chunks", 1, "200 OK\r\ntransfer-encoding: chunked\r\n\r\nEND");
 }
+
+/// Scripts and rules of a request see what has come of its body while a script slept.
+#[test]
+fn a_body_that_comes_while_an_action_sleeps_is_seen() {
+    let answers = |start: &dyn Fn(&str, &Listening) -> Box<dyn std::any::Any>| {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("script.lua");
+        let code = "local function seen(txn)
+            return txn.sf:req_body_len() .. ' ' .. txn.sf:req_body_size() .. ' ' .. txn.sf:req_body_param('a') .. ' ' .. txn.sf:req_body()
+          end
+          core.register_action('waits', { 'http-req' }, function(txn)
+            local text = seen(txn)
+            while tonumber(txn.sf:req_body_len()) < 9 do core.msleep(5) end
+            txn:set_var('txn.r', text .. ' then ' .. seen(txn))
+          end)
+          core.register_action('sleeps', { 'http-req' }, function(txn) core.msleep(400) end)";
+        std::fs::write(&script, code).unwrap();
+        let gate = Listening::new();
+        let text = format!(
+            "global\n nbthread 1\n lua-load {}\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
+             timeout connect 60s\nfrontend f\n bind {}\n http-request lua.waits if {{ path /waits }}\n \
+             http-request lua.sleeps if {{ path /sleeps }}\n http-request return status 200 content-type text/plain \
+             lf-string \"%[var(txn.r)] and %[req.body] %[req.body_len]\"\n",
+            script.display(),
+            gate.word()
+        );
+        let _running = start(&text, &gate);
+        let mut all = Vec::new();
+        for path in ["/waits", "/sleeps"] {
+            for (framing, parts) in [
+                ("Content-Length: 9", ["a=v&", "c=d&e"]),
+                ("Transfer-Encoding: chunked", ["4\r\na=v&\r\n2", "\r\nc=\r\n3\r\nd&e\r\n0\r\n\r\n"]),
+            ] {
+                let mut stream = TcpStream::connect(gate.address()).unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                let kind = "Content-Type: application/x-www-form-urlencoded";
+                let head =
+                    format!("POST {path} HTTP/1.1\r\nHost: h\r\n{kind}\r\n{framing}\r\nConnection: close\r\n\r\n");
+                for part in [head.as_str()].iter().chain(&parts) {
+                    stream.write_all(part.as_bytes()).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(60));
+                }
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).unwrap();
+                all.push(answer);
+            }
+        }
+        all
+    };
+    let theirs = answers(&|text, gate| Box::new(Haproxy::start_2_8(text, &[gate])));
+    let ours = answers(&|text, gate| Box::new(Sluicegate::start(BINARY, text, &[gate])));
+    assert_eq!(ours, theirs);
+    assert!(ours[0].ends_with("0 9   then 9 9 v a=v&c=d&e and a=v&c=d&e 9"), "{ours:?}");
+    assert!(ours[3].ends_with(" and a=v&c=d&e 9"), "{ours:?}");
+}

@@ -180,7 +180,7 @@ pub(super) fn body_len(direction: Direction) -> Compiled {
 pub(super) fn body_size(direction: Direction) -> Compiled {
     contents(direction, direction, |direction, cx| {
         let received = received_body(cx, *direction)?;
-        Some(Value::Int(received.announced.unwrap_or(received.data.len() as u64) as i64))
+        Some(Value::Int(received.announced().unwrap_or(received.data.len() as u64) as i64))
     })
 }
 

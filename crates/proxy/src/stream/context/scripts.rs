@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::applet::{Applet, AppletIo};
 use super::script_filter::{BoundFilter, FilterMade, StreamFilters};
-use super::{AppletName, StreamContext};
+use super::{AppletName, Content, StreamContext};
 use crate::local_reply::LocalReply;
 use crate::sample::Sample;
 
@@ -236,6 +236,8 @@ pub struct StreamScripts {
     pub(crate) applet: Option<Box<AppletIo>>,
     /// Its filters, if its proxies have any.
     pub(crate) filters: Option<Box<StreamFilters>>,
+    /// What has come of the request's body while rules wait for something else.
+    pub(crate) arrived: Option<Rc<RefCell<Content>>>,
     private: SmallVec<[(Weak<dyn PrivateValues>, u64); 1]>,
 }
 

@@ -11,6 +11,39 @@ use crate::mux::FlowError;
 use crate::sample::elements;
 use crate::stream::{Content, StreamContext};
 
+/// The way in which a local response marks its end.
+pub(super) struct Ending {
+    mark: EndMark,
+    /// Whether the connection is closed after the response.
+    close: bool,
+    /// Whether the response already has a `connection: close` of its own.
+    said: bool,
+}
+
+impl Ending {
+    /// Returns the ending of a response with a known length.
+    pub(super) fn length(close: bool) -> Ending {
+        Ending { mark: EndMark::Length, close, said: close }
+    }
+}
+
+/// The mark of the end of a response's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndMark {
+    Length,
+    Chunks,
+    /// The end of the connection.
+    Close,
+}
+
+/// Returns the size that the Content-Length field of a local response adds to [`head_size`] if the head has none yet.
+fn length_size(response: &Message, body: usize) -> usize {
+    if response.first(b"content-length").is_some() {
+        return 0;
+    }
+    "content-length".len() + body.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
 impl Exchange<'_> {
     /// Parses the cookies of a request that is refused before they would be needed, so that its log line has them, and the
     /// server that they name.

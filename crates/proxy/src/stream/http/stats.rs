@@ -3,6 +3,7 @@
 use sluicegate_config::model::{StatsAccess, StatsPage};
 use sluicegate_transport::clock;
 
+use super::answer::Ending;
 use super::*;
 use crate::running::pages::{Posted, Statistics};
 use crate::sample::{basic, path_and_query};

@@ -4,6 +4,10 @@
 //! a copy. During the wait for the response's body, the rest of the request is forwarded to the server, which may need
 //! it before it sends its response.
 
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use sluicegate_config::model::BodyWait;
@@ -111,6 +115,45 @@ impl Exchange<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Returns whether more of the request's body may come, which rules that wait for something else would see.
+    pub(super) fn may_see_more(&self, hook: Hook) -> bool {
+        let comes = |peek: &Peek| !peek.is_complete() && !peek.is_malformed();
+        !hook.is_response() && self.peek.as_ref().is_some_and(comes) && !self.withholds_data()
+    }
+
+    /// Resumes rules that wait for something else than a body. What comes of the request's body meanwhile is seen by scripts
+    /// that continue, and by the rules behind them.
+    pub(super) async fn resume_looking(
+        &mut self,
+        list: &RuleList,
+        suspended: rule::Suspended,
+        hook: Hook,
+    ) -> rule::Attempt {
+        let worker = self.stream.worker().clone();
+        let arrived = Rc::new(RefCell::new(Content::default()));
+        let context = &mut self.stream.cx;
+        context.lua.arrived = Some(arrived.clone());
+        let attempt = {
+            let mut resumed = pin!(rule::resume_once(list, suspended, hook, context, worker.scripts()));
+            let (front, peek) = (&mut self.front, &mut self.peek);
+            let mut open = true;
+            poll_fn(|cx| {
+                while let Some(peek) = peek.as_mut().filter(|peek| open && !peek.is_complete() && !peek.is_malformed())
+                {
+                    let Poll::Ready(filled) = front.poll_fill(cx, &worker.buffers) else { break };
+                    // A failure is met again by the next read.
+                    open = filled.is_ok_and(|count| count > 0);
+                    front.look(peek, &mut arrived.borrow_mut());
+                }
+                resumed.as_mut().poll(cx)
+            })
+            .await
+        };
+        self.stream.cx.see_arrived();
+        self.stream.cx.lua.arrived = None;
+        attempt
     }
 
     /// Sends the 100 for which a client waits before it sends its body, as in HAProxy also if the body has come already. A
