@@ -52,6 +52,9 @@ end
 core.register_action('table', { 'http-req' }, function(txn)
   txn:done({ status = 404, reason = '', body = 'x', headers = { connection = { 'close' } } })
 end)
+core.register_action('large', { 'http-req' }, function(txn)
+  txn:done({ status = 200, body = ('x'):rep(40000) })
+end)
 core.register_action('response', { 'http-res' }, function(txn)
   local reply = txn:reply({ status = 503, body = 'y' })
   reply:add_header('transfer-encoding', 'chunked')
@@ -63,7 +66,7 @@ const CONFIGURATION: &str = "global\n nbthread 1\n log stdout format raw local0\
     defaults\n mode http\n log global\n option httplog\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
     frontend origin\n bind @ORIGIN@\n no log\n http-request return status 200\n\
     frontend front\n bind @GATE@\n http-request return status 200 hdr x-end 1 if { path /end }\n \
-    http-request lua.table if { path /table }\n \
+    http-request lua.table if { path /table }\n http-request lua.large if { path /large }\n \
     http-request return status 200 hdr connection x-a,close if { path /returned }\n default_backend back\n@RULES@\
     backend back\n http-response lua.response\n server s @TO@\n";
 
@@ -174,7 +177,7 @@ fn replies_of_scripts_are_haproxys_on_the_wire() {
 
 #[test]
 fn differences_from_haproxys_replies() {
-    let paths = ["/s/gone", "/s/same", "/chunks", "/s/chunks", "/s/both", "/s/twice", "/s/plain", "/s/close"];
+    let paths = ["/s/gone", "/s/same", "/chunks", "/s/chunks", "/s/both", "/s/twice", "/s/plain", "/s/close", "/large"];
     let ours = ours(&paths.map(str::to_owned));
     let end = "HTTP/1.1 200 OK\r\nx-end: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let expect = |path: &str, way: usize, expected: &str| {
@@ -192,6 +195,8 @@ fn differences_from_haproxys_replies() {
     expect("/s/chunks", 3, "200 OK\r\n\r\nhello");
     // As HAProxy 3.2: chunks win over a length (`hlua_applet_http_send_response` of its src/hlua.c). 2.8 sends both.
     expect("/s/both", 0, "200 OK\r\ntransfer-encoding: chunked\r\n\r\nCHUNKSEND");
+    // A reply that does not fit a buffer, which HAProxy answers with 500.
+    expect("/large", 0, &format!("200 OK\r\ncontent-length: 40000\r\n\r\n{}END", "x".repeat(40000)));
     // A second coding is a script's mistake that HAProxy answers with 500.
     expect("/s/twice", 0, "200 OK\r\ntransfer-encoding: chunked\r\n\r\nCHUNKSEND");
     // As HAProxy 3.2, which writes the coding of a response that has neither length nor chunks of its own with the body
