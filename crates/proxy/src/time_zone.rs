@@ -5,6 +5,7 @@
 //! the zone takes effect after a restart, as with HAProxy.
 
 use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::tz::TimeZone;
 
@@ -16,6 +17,13 @@ pub fn local() -> &'static TimeZone {
         calendar(0, true);
         TimeZone::system()
     })
+}
+
+/// Returns the time of the lines that scripts write to stderr: the day of the year, from 0, and the local time.
+pub fn day_and_time(now: SystemTime) -> String {
+    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    calendar(seconds, true)
+        .map_or_else(String::new, |tm| format!("{:03}/{:02}{:02}{:02}", tm.tm_yday, tm.tm_hour, tm.tm_min, tm.tm_sec))
 }
 
 /// Returns a time by the C library's calendar, local or UTC; `None` for a year that it can't hold.

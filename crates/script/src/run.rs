@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::budget::{self, Limits};
 use crate::ffi::{self, lua_KContext, lua_KFunction, lua_State};
-use crate::state::{Core, Error, ErrorKind, State, error_text, traceback};
+use crate::state::{Core, Error, ErrorKind, State, error_kind, error_text, traceback};
 
 /// The maximum number of finished coroutines that a state keeps for reuse: as many as a busy worker has in flight.
 const IDLE_MAX: usize = 1024;
@@ -353,6 +353,7 @@ impl State {
             let kind = match ffi::lua_status(thread) {
                 ffi::LUA_ERRMEM => ErrorKind::Memory,
                 _ if self.core().stop.load(Ordering::Relaxed) => ErrorKind::Stopped,
+                status if ffi::lua_gettop(thread) > 0 => error_kind(thread, -1, status),
                 _ => ErrorKind::Runtime,
             };
             let mut message = if ffi::lua_gettop(thread) > 0 { error_text(thread, -1) } else { "unknown error".into() };

@@ -70,6 +70,8 @@ pub enum ErrorKind {
     Syntax,
     /// An error was raised.
     Runtime,
+    /// An error was raised whose value is neither a string nor a number; the message names its type.
+    Object,
     /// The memory limit was reached.
     Memory,
     /// The budget is used up.
@@ -78,6 +80,17 @@ pub enum ErrorKind {
     Stopped,
     /// A file can't be read.
     File,
+}
+
+impl Error {
+    /// Returns the failure as HAProxy reports that of a running script.
+    pub fn at_run_time(&self) -> String {
+        match self.kind {
+            ErrorKind::Object if self.trace.is_empty() => "unknown runtime error".into(),
+            ErrorKind::Object => format!("unknown runtime error from {}", self.trace),
+            _ => format!("runtime error: {self}"),
+        }
+    }
 }
 
 impl std::fmt::Display for Error {
@@ -384,9 +397,8 @@ impl Drop for State {
 unsafe fn trace_handler(lua: *mut lua_State) -> c_int {
     // SAFETY: the error is at 1. Nothing with a destructor is alive where Lua may raise: the trace is a fixed buffer.
     unsafe {
-        if ffi::luaL_tolstring(lua, 1, ptr::null_mut()).is_null() {
-            return 1;
-        }
+        // Other values are kept as they are: HAProxy does not ask them for their text.
+        ffi::lua_pushvalue(lua, 1);
         let mut buffer = [0u8; TRACE_MAX];
         let len = write_trace(lua, 1, &mut buffer);
         ffi::lua_createtable(lua, 2, 0);
@@ -398,15 +410,26 @@ unsafe fn trace_handler(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// Returns the kind of a failure with this status, whose value is at `index`.
+pub(crate) unsafe fn error_kind(lua: *mut lua_State, index: c_int, status: c_int) -> ErrorKind {
+    // SAFETY: reading a type raises nothing.
+    match unsafe { ffi::lua_type(lua, index) } {
+        _ if status == ffi::LUA_ERRMEM => ErrorKind::Memory,
+        ffi::LUA_TSTRING | ffi::LUA_TNUMBER => ErrorKind::Runtime,
+        _ => ErrorKind::Object,
+    }
+}
+
 /// Reads what [`trace_handler`] left, or a bare error, from the top of the stack.
 unsafe fn take_error(lua: *mut lua_State, status: c_int) -> Error {
-    let kind = if status == ffi::LUA_ERRMEM { ErrorKind::Memory } else { ErrorKind::Runtime };
     // SAFETY: the error is on top; reading an array part and strings raises nothing.
     unsafe {
         if ffi::lua_type(lua, -1) != ffi::LUA_TTABLE {
+            let kind = error_kind(lua, -1, status);
             return Error { kind, message: error_text(lua, -1), trace: String::new() };
         }
         ffi::lua_rawgeti(lua, -1, 1);
+        let kind = error_kind(lua, -1, status);
         let message = error_text(lua, -1);
         ffi::lua_rawgeti(lua, -2, 2);
         let trace = error_text(lua, -1);

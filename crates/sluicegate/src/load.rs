@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use sluicegate_config::model::{
     Acme, BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, Position, Program, ProxyKind, StoreSection,
@@ -15,8 +16,9 @@ use sluicegate_config::model::{
 use sluicegate_config::{Config, Diagnostics, Draft, Environment, Files, LuaNames, MemoryFiles, NoLua};
 use sluicegate_pattern::{Kind, PatternFiles};
 use sluicegate_proxy::log::{self, Logger};
-use sluicegate_proxy::lua::{LoadMap, LogSink, LuaPatterns, LuaStates, ReadBody};
+use sluicegate_proxy::lua::{LineKind, LoadMap, LogSink, LuaPatterns, LuaStates, ReadBody};
 use sluicegate_proxy::stats::info::node_name;
+use sluicegate_proxy::time_zone;
 use sluicegate_store::config::{ConfigLine, FileError, ServerOptions};
 use sluicegate_store::server::{check_link, check_users};
 use sluicegate_tls::x509::PrivateKey;
@@ -197,7 +199,7 @@ impl Begun {
             if living.is_none() {
                 export(&environment);
             }
-            let sink = lua_sink(draft.global(), lua_logger.clone());
+            let sink = lua_sink(draft.global(), service, lua_logger.clone());
             let files = draft.patterns().clone();
             let (known, disk) = (files.clone(), source.clone());
             let load_map: LoadMap =
@@ -385,29 +387,52 @@ fn cleaned(text: &str) -> String {
     })
 }
 
-/// `tune.lua.log.*`: returns the receiver of scripts' messages, which sends them to the `log` targets of `global`, and
-/// to stderr always, never, or if there is no target.
-fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
-    let targets = if global.tune.lua_log_loggers { global.log.clone() } else { Vec::new() };
-    let to_stderr = match global.tune.lua_log_stderr {
-        LuaLogStderr::On => true,
-        LuaLogStderr::Off => false,
-        LuaLogStderr::Auto => targets.is_empty(),
+/// `tune.lua.log.*`: returns the receiver of scripts' messages. They go to the targets of the stream's proxy, or of
+/// `global` outside a stream, and to stderr always, never, or if there are no such targets. Failures go to the targets and
+/// to stderr.
+fn lua_sink(global: &Global, service: &Service, logger: Arc<OnceLock<Logger>>) -> LogSink {
+    let (to_targets, to_stderr) = (global.tune.lua_log_loggers, global.tune.lua_log_stderr);
+    let (quiet, debug) = (service.is_quiet(global), service.debug);
+    let own = global.log.clone();
+    // HAProxy reads the file line by line: what follows `lua-load` is not there yet for the script's body.
+    let first = global.lua_loads.first().map(|load| load.at.clone());
+    let is_known = |target: &LogTarget| {
+        first.as_ref().is_none_or(|first| target.at.file != first.file || target.at.line < first.line)
     };
+    let known = own.iter().any(is_known);
     // Once the process runs, stderr is written by the control thread like any log: a full pipe delays no request.
     let stderr = [LogTarget::raw(LogAddress::Stderr)];
-    Arc::new(move |level, text| {
-        let severity = log::Severity::from_level(level);
-        let text = cleaned(text);
-        let line = || format!("[{}]    ({}) : {text}", severity.word(), std::process::id());
-        match logger.get() {
-            Some(logger) => {
-                logger.send(&targets, severity, text.as_bytes());
-                if to_stderr {
-                    logger.send(&stderr, severity, line().as_bytes());
-                }
-            }
-            None => eprintln!("{}", line()),
+    Arc::new(move |line| {
+        let severity = log::Severity::from_level(line.level);
+        let text = cleaned(line.text);
+        let targets = line.proxy.map_or(&own, |proxy| &proxy.log);
+        let logger = logger.get();
+        let say = |text: String| match logger {
+            Some(logger) => logger.send(&stderr, severity, text.as_bytes()),
+            None => eprintln!("{text}"),
+        };
+        if let Some(logger) = logger
+            && (to_targets || line.kind != LineKind::Own)
+        {
+            logger.send(targets, severity, text.as_bytes());
+        }
+        let pid = std::process::id();
+        match line.kind {
+            LineKind::Failure if !quiet => return say(format!("[ALERT]    ({pid}) : {text}")),
+            LineKind::Warning if !quiet && logger.is_none() => return say(format!("[WARNING]  ({pid}) : {text}")),
+            LineKind::Failure => return,
+            LineKind::Own | LineKind::Warning => {}
+        }
+        let has_targets = to_targets && if logger.is_some() { !targets.is_empty() } else { known };
+        let wanted = match to_stderr {
+            LuaLogStderr::On => true,
+            LuaLogStderr::Off => false,
+            LuaLogStderr::Auto => !has_targets,
+        };
+        let shown = (!quiet || logger.is_none()) && (debug || !matches!(severity, log::Severity::Debug));
+        if wanted && shown {
+            let time = time_zone::day_and_time(SystemTime::now());
+            say(format!("[{}] {time} ({pid}) : {text}", severity.word().to_ascii_lowercase()));
         }
     })
 }

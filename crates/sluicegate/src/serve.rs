@@ -186,11 +186,14 @@ fn start(
     if let Some(predecessor) = &predecessor {
         predecessor.take(&stores).map_err(|error| vec![error])?;
     }
-    if let Some(lua) = &running.lua {
-        lua.init().map_err(|error| vec![error])?;
-    }
-    // From here on the control thread writes what scripts log.
+    // From here on scripts log as any other part does; the control thread writes it.
     let _ = lua_logger.set(running.logger.clone());
+    if let Some(lua) = &running.lua {
+        lua.init().map_err(|error| {
+            running.logger.write_before_end(LAST_TURN);
+            vec![error]
+        })?;
+    }
     shape.pidfile.as_ref().map_or(Ok(()), Pidfile::write).map_err(|error| vec![error])?;
     if let Some(predecessor) = &predecessor {
         predecessor.settle(&stores).map_err(|error| vec![error])?;

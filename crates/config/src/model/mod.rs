@@ -420,7 +420,7 @@ pub struct Tune {
     /// `tune.lua.maxmem`, bytes for all states together; 0 means unlimited.
     pub lua_maxmem: usize,
     /// `tune.lua.bool-sample-conversion pre-3.1-bug`: Lua gets boolean samples as 0 and 1; HAProxy's default.
-    pub lua_bool_as_integer: bool,
+    pub lua_bool_as_integer: Option<bool>,
     /// `tune.lua.openlibs`: a bit for each of [`LUA_LIBRARIES`].
     pub lua_libraries: u8,
     /// `tune.lua.watchdog-abort`.
@@ -463,7 +463,7 @@ impl Default for Tune {
             lua_burst_timeout: Some(Duration::from_secs(1)),
             lua_forced_yield: None,
             lua_maxmem: 0,
-            lua_bool_as_integer: true,
+            lua_bool_as_integer: None,
             lua_libraries: u8::MAX,
             lua_watchdog_abort: false,
             lua_log_loggers: true,

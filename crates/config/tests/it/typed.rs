@@ -177,14 +177,16 @@ fn lua_arguments_are_as_many_as_registered() {
 #[test]
 fn a_script_that_fails_is_one_error() {
     use sluicegate_config::{Source, parse};
-    let text = format!("{BASE}global\n lua-load a.lua\nlisten l\n bind :1\n http-request lua.gone a b if TRUE\n");
+    let text = format!(
+        "{BASE}global\n tune.lua.bool-sample-conversion normal\n lua-load a.lua\nlisten l\n bind :1\n http-request lua.gone a b if TRUE\n"
+    );
     let mut draft = parse(Source::from_text("f", text), &MemoryFiles::new(), &mut Environment::new());
     assert!(!draft.global_failed());
     let at = draft.global().lua_loads[0].at.clone();
     draft.lua_failed(Some(at), "cannot open a.lua");
     let (config, diagnostics) = draft.finish(&MemoryFiles::new(), &NoLua);
     assert!(config.is_none());
-    assert_eq!(diagnostics.to_string(), "f:7:11: error: cannot open a.lua\n   lua-load a.lua\n            ^\n");
+    assert_eq!(diagnostics.to_string(), "f:8:11: error: cannot open a.lua\n   lua-load a.lua\n            ^\n");
 }
 
 /// Any bytes between single quotes are one word with the same bytes.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::LogAddress;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use super::datagram::{Datagrams, Peer};
@@ -186,6 +187,15 @@ async fn take(sink: &Arc<Sink>, lines: &mut Lines) -> bool {
 }
 
 impl Logger {
+    /// Writes what is queued, but no longer than `limit`. Called if the process ends before its control thread serves.
+    pub fn write_before_end(&self, limit: Duration) {
+        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(async {
+            tokio::spawn(write_logs(self.clone()));
+            self.drain(limit).await;
+        });
+    }
+
     /// Waits until everything is written, but no longer than `limit`. Called when the process ends.
     pub async fn drain(&self, limit: Duration) {
         let empty = async {

@@ -9,6 +9,7 @@ use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, 
 use super::filter::register_filter;
 use super::host::{Host, Phase, RegisteredAs, Registration, TaskReference, host, raise_text, set_functions, wait_for};
 use super::operation::Operation;
+use super::{LineKind, ScriptLine};
 use crate::stream::ScriptHook;
 
 /// Severities by HAProxy's names; `core.silent` is -1 and logs nothing.
@@ -150,7 +151,7 @@ pub(super) fn register(host: &mut Host, new: Registration) {
     match host.registrations.iter_mut().find(|old| old.kind == new.kind && old.name == new.name) {
         Some(old) => {
             let text = format!("Trying to register {what} 'lua.{}' more than once. The last one counts.", new.name);
-            (host.shared.sink)(4, &text);
+            (host.shared.sink)(&ScriptLine::warning(&text));
             *old = new;
         }
         None => host.registrations.push(new),
@@ -389,8 +390,9 @@ pub(super) unsafe fn check_level(lua: *mut lua_State, index: c_int) -> i64 {
     }
 }
 
-/// Logs argument `index` with `level`; unprintable characters become dots.
-pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int) -> c_int {
+/// Logs argument `index` with `level`; unprintable characters become dots. The message goes where the stream's proxy logs
+/// if it is `of_stream`.
+pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int, of_stream: bool) -> c_int {
     // SAFETY: a C function's usual stack; the sink doesn't call Lua.
     unsafe {
         let text = check_bytes(lua, index);
@@ -398,7 +400,10 @@ pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int)
             && level <= 7
         {
             let line: Vec<u8> = text.iter().map(|byte| if byte.is_ascii_control() { b'.' } else { *byte }).collect();
-            (host(lua).shared.sink)(level, &String::from_utf8_lossy(&line));
+            let host = host(lua);
+            let proxy = host.current.readable.as_ref().filter(|_| of_stream).map(|cx| &*cx.proxy().config);
+            let text = String::from_utf8_lossy(&line);
+            (host.shared.sink)(&ScriptLine { proxy, level, text: &text, kind: LineKind::Own });
         }
     }
     0
@@ -406,27 +411,27 @@ pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int)
 
 unsafe fn log(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, check_level(lua, 1), 2) }
+    unsafe { log_argument(lua, check_level(lua, 1), 2, false) }
 }
 
 unsafe fn debug(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 7, 1) }
+    unsafe { log_argument(lua, 7, 1, false) }
 }
 
 unsafe fn info(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 6, 1) }
+    unsafe { log_argument(lua, 6, 1, false) }
 }
 
 unsafe fn warning(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 4, 1) }
+    unsafe { log_argument(lua, 4, 1, false) }
 }
 
 unsafe fn alert(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 1, 1) }
+    unsafe { log_argument(lua, 1, 1, false) }
 }
 
 /// `core.done`: raises an error that ends the script and counts as its normal end; the stream continues.

@@ -20,11 +20,11 @@ use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
 use sluicegate_script::{State, check_bytes, function, raise};
 use tokio::sync::Notify;
 
-use super::LogSink;
 use super::host::{Host, Phase, TaskReference, Value, host, key, push_text, set_functions};
 use super::native::push_value;
 use super::run::{Inner, run_event};
 use super::states::StateCell;
+use super::{LogSink, ScriptLine};
 use crate::server::{AdminFlags, Cause, CheckFacts, Detail, ServerEvent};
 
 /// The number of unconsumed events that pauses a subscription (HAProxy's).
@@ -127,7 +127,7 @@ impl Subscription {
                  unconsumed events) from {}.",
                 self.place
             );
-            (self.sink)(4, &text);
+            (self.sink)(&ScriptLine::warning(&text));
         }
     }
 
@@ -321,7 +321,7 @@ pub(super) async fn run_subscription(inner: Rc<Inner>, cell: Arc<StateCell>, sub
         };
         match call {
             Ok(task) => run_event(inner.clone(), cell.clone(), task).await,
-            Err(message) => (subscription.sink)(1, &format!("Lua event_hdl: {message}.")),
+            Err(message) => (subscription.sink)(&ScriptLine::failure(None, &format!("Lua event_hdl: {message}."))),
         }
     }
     events.events.remove(subscription.number);

@@ -5,11 +5,8 @@ use std::sync::Arc;
 use sluicegate_wire::engine::{Engine, Failed, Origin, Started};
 use sluicegate_wire::reply::Reply;
 
-use super::LogSink;
+use super::{LogSink, ScriptLine};
 use crate::log::Throttle;
-
-/// The severity of the messages: warning.
-const LEVEL: u8 = 4;
 
 /// Returns a function that logs failed commands without a receiver, at most once a second.
 pub(super) fn teller(throttle: &Arc<Throttle>, sink: &LogSink, name: &Arc<str>) -> Failed {
@@ -17,7 +14,8 @@ pub(super) fn teller(throttle: &Arc<Throttle>, sink: &LogSink, name: &Arc<str>) 
     Arc::new(move |reason| {
         let Some(count) = throttle.count() else { return };
         let line: String = reason.chars().map(|char| if char.is_control() { '.' } else { char }).collect();
-        sink(LEVEL, &format!("redis:acall: {count} commands failed, the last one of '{name}': {line}"));
+        let text = format!("redis:acall: {count} commands failed, the last one of '{name}': {line}");
+        sink(&ScriptLine::warning(&text));
     })
 }
 

@@ -44,13 +44,15 @@ mod txn;
 
 use std::sync::Arc;
 
-use sluicegate_config::model::Position;
+use sluicegate_config::model::{Position, Proxy};
 
 pub use patterns::{LoadMap, LuaPatterns};
 pub use reference::{names_there, reference};
 pub(crate) use reply::is_chunked;
 pub use run::WorkerLua;
 pub use states::{LuaStates, ReadBody};
+
+use crate::site::Site;
 
 /// The reason why scripts cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -62,5 +64,47 @@ pub struct LoadError {
     pub message: String,
 }
 
-/// Receives the messages that scripts log: syslog level 0–7, and text without a newline. It must not block.
-pub type LogSink = Arc<dyn Fn(u8, &str) + Send + Sync>;
+/// A message that a script logs, or one about its failure.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptLine<'a> {
+    /// The proxy of the script's stream: its backend, once one is chosen. `None` outside a stream.
+    pub proxy: Option<&'a Proxy>,
+    /// The syslog level, 0–7.
+    pub level: u8,
+    /// The text, without a newline.
+    pub text: &'a str,
+    /// What the message is.
+    pub kind: LineKind,
+}
+
+/// Kinds of messages of scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineKind {
+    /// A script's own message.
+    Own,
+    /// A warning about what a script does.
+    Warning,
+    /// A script has failed.
+    Failure,
+}
+
+impl<'a> ScriptLine<'a> {
+    /// Returns a warning, which belongs to no stream.
+    fn warning(text: &'a str) -> ScriptLine<'a> {
+        ScriptLine { proxy: None, level: WARNING, text, kind: LineKind::Warning }
+    }
+
+    /// Returns a message about a failure, for the logs of `site`.
+    fn failure(site: Option<&'a Site>, text: &'a str) -> ScriptLine<'a> {
+        ScriptLine { proxy: site.map(|site| &*site.config), level: FAILURE, text, kind: LineKind::Failure }
+    }
+}
+
+/// The syslog level of failures of scripts: `err`.
+const FAILURE: u8 = 3;
+
+/// The syslog level of warnings.
+const WARNING: u8 = 4;
+
+/// Receives the messages of scripts. It must not block.
+pub type LogSink = Arc<dyn Fn(&ScriptLine<'_>) + Send + Sync>;

@@ -9,6 +9,7 @@
 //! each, because a socket of `core.tcp` has no timeout of its own unless the script sets one.
 
 mod filter;
+mod label;
 mod now;
 mod service;
 mod task;
@@ -33,6 +34,7 @@ use sluicegate_transport::clock;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use label::Label;
 use now::sample_now;
 use service::Service;
 pub(super) use task::run_event;
@@ -44,8 +46,9 @@ use super::host::{Host, TaskReference, host, wait_for};
 use super::operation::{Operation, Outcome};
 use super::sample::result_sample;
 use super::states::{LuaStates, StateCell};
-use super::{applet, txn};
+use super::{ScriptLine, applet, txn};
 use crate::sample::Sample;
+use crate::site::Site;
 use crate::stream::{
     self, ActionOutcome, Applet, AppletIo, AppletWait, BoundAction, BoundFilter, BoundService, FilterMade,
     ScriptAttempt, ScriptCall, ScriptCode, ScriptHook, Scripts, StreamContext, Waiting,
@@ -441,6 +444,16 @@ enum Lent<'a> {
     Applet(&'a mut AppletIo, u64),
 }
 
+impl Lent<'_> {
+    fn context(&self) -> Option<&StreamContext> {
+        match self {
+            Lent::Nothing | Lent::Applet(..) => None,
+            Lent::Read(cx) => Some(cx),
+            Lent::Write(cx) | Lent::Filter(cx, _) => Some(cx),
+        }
+    }
+}
+
 /// Runs the first burst.
 fn begin(
     inner: &Rc<Inner>,
@@ -459,7 +472,8 @@ fn begin_with(inner: &Rc<Inner>, cell: &Arc<StateCell>, state: &mut State, lent:
         Ok(coroutine) => coroutine,
         Err(error) => {
             let sink = state.host::<Host>().shared.sink.clone();
-            sink(ALERT, &format!("{}: {error}.", Label::Function(purpose, &code.name)));
+            let text = format!("{}: {error}.", Label::Function(purpose, &code.name));
+            sink(&ScriptLine::failure(lent.context().map(|cx| &**cx.proxy()), &text));
             return Begun::Ended(Ended::nothing(purpose));
         }
     };
@@ -547,6 +561,8 @@ struct Done {
     reply: Option<Box<crate::local_reply::LocalReply>>,
     /// `filter.wake_time`.
     wake: Option<Duration>,
+    /// The proxy in whose logs a failure is noted.
+    site: Option<Arc<Site>>,
 }
 
 /// Runs one burst; the host is set up for it.
@@ -583,7 +599,15 @@ fn one_burst(
     let burst = unsafe { state.resume(coroutine, 0, budget) };
     clock::renew();
     let current = std::mem::take(&mut state.host::<Host>().current);
-    (burst, Done { done: current.done, stream: current.stream_done, reply: current.reply, wake: current.wake })
+    let is_logged = match burst {
+        Burst::Failed => true,
+        Burst::Done(results) => results > 0 && action_code(coroutine.thread()) == YIELD,
+        _ => false,
+    };
+    // SAFETY: what was lent to the burst is still borrowed by the caller.
+    let cx = unsafe { current.readable.as_ref() }.filter(|_| is_logged);
+    let site = cx.map(|cx| cx.proxy().clone());
+    (burst, Done { done: current.done, stream: current.stream_done, reply: current.reply, wake: current.wake, site })
 }
 
 impl Script {
@@ -662,32 +686,6 @@ impl Script {
     }
 }
 
-/// Syslog severity of script errors.
-const ALERT: u8 = 1;
-
-/// The syslog severity of messages for a script's author.
-const WARNING: u8 = 4;
-
-#[derive(Clone, Copy)]
-enum Label<'a> {
-    Function(Purpose, &'a str),
-    Task(&'static str),
-}
-
-impl fmt::Display for Label<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Label::Function(Purpose::Action, name) => write!(f, "Lua function '{name}'"),
-            Label::Function(Purpose::Fetch, name) => write!(f, "Lua sample-fetch '{name}'"),
-            Label::Function(Purpose::HttpService, name) => write!(f, "Lua applet http '{name}'"),
-            Label::Function(Purpose::TcpService, name) => write!(f, "Lua applet tcp '{name}'"),
-            Label::Function(Purpose::Cli, name) => write!(f, "Lua cli '{name}'"),
-            Label::Function(Purpose::Converter, name) => write!(f, "Lua converter '{name}'"),
-            Label::Task(name) => f.write_str(name),
-        }
-    }
-}
-
 /// Returns the outcome of a script that finished or failed; a failure is logged.
 fn ended(
     cell: &StateCell,
@@ -698,6 +696,7 @@ fn ended(
     hook: ScriptHook,
     label: Label<'_>,
 ) -> Ended {
+    let site = done.site.as_deref();
     let nothing = || match label {
         Label::Task(_) => Ended::Task,
         Label::Function(purpose, _) => Ended::nothing(purpose),
@@ -721,7 +720,7 @@ fn ended(
                 let code = if results > 0 { action_code(coroutine.thread()) } else { 0 };
                 if code == YIELD {
                     let message = format!("{label}: yield not allowed: act.YIELD waits for act.wake_time.");
-                    (state.host::<Host>().shared.sink)(ALERT, &message);
+                    (state.host::<Host>().shared.sink)(&ScriptLine::failure(site, &message));
                 }
                 Ended::Action(action_outcome(code))
             }
@@ -734,9 +733,9 @@ fn ended(
     let error = state.failure(coroutine);
     let message = match error.kind {
         ErrorKind::Memory => format!("{label}: out of memory error."),
-        _ => format!("{label}: [state-id {}] runtime error: {error}.", cell.id),
+        _ => format!("{label}: [state-id {}] {}.", cell.id, error.at_run_time()),
     };
-    (state.host::<Host>().shared.sink)(ALERT, &message);
+    (state.host::<Host>().shared.sink)(&ScriptLine::failure(site, &message));
     nothing()
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sluicegate_config::LuaNames;
 use sluicegate_config::model::{self, LuaLoad, StatsLevel};
-use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, Watch, ffi};
+use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, Error, ErrorKind, MemoryLimit, State, Watch, ffi};
 use tokio::sync::{mpsc, oneshot};
 
 use super::directory::Entered;
@@ -21,8 +21,8 @@ use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
 use super::tls::ScriptTls;
 use super::{
-    LoadError, LogSink, WorkerLua, applet, certificates, core_api, filter, native, patterns, programs, redis, socket,
-    txn,
+    LoadError, LogSink, ScriptLine, WorkerLua, applet, certificates, core_api, filter, native, patterns, programs,
+    redis, socket, txn,
 };
 use crate::cli::catalogue::is_built_in;
 use crate::engines::Engines;
@@ -225,7 +225,7 @@ impl LuaStates {
             service_timeout: tune.lua_service_timeout,
             task_timeout: tune.lua_task_timeout,
             burst_timeout: tune.lua_burst_timeout,
-            bool_as_integer: tune.lua_bool_as_integer,
+            bool_as_integer: tune.lua_bool_as_integer.unwrap_or(true),
             may_fork: global.insecure_fork,
         });
         let memory = Arc::new(MemoryLimit::new(tune.lua_maxmem));
@@ -255,7 +255,7 @@ impl LuaStates {
         for cell in self.cells.iter().flatten() {
             let mut state = cell.lock.lock_blocking();
             if let Err(message) = native::publish(&mut state, running) {
-                (self.shared.sink)(1, &format!("Lua: core.proxies: {message}."));
+                (self.shared.sink)(&ScriptLine::failure(None, &format!("Lua: core.proxies: {message}.")));
             }
         }
     }
@@ -267,7 +267,7 @@ impl LuaStates {
         let mut tls = self.shared.tls.write();
         match ScriptTls::new(running, tls.as_ref()) {
             Ok(new) => *tls = Some(new),
-            Err(message) => (self.shared.sink)(3, &format!("Lua: TLS of scripts: {message}.")),
+            Err(message) => (self.shared.sink)(&ScriptLine::failure(None, &format!("Lua: TLS of scripts: {message}."))),
         }
     }
 
@@ -298,7 +298,8 @@ impl LuaStates {
             let name = words.split(' ').map(str::to_owned).collect();
             let command = Dynamic { name, usage: registered.usage.clone(), level: StatsLevel::User, handler };
             if let Err(refused) = running.commands.add(command, is_built_in) {
-                (self.shared.sink)(4, &format!("Lua: the command '{words}' is not added: {refused:?}."));
+                let text = format!("Lua: the command '{words}' is not added: {refused:?}.");
+                (self.shared.sink)(&ScriptLine::warning(&text));
             }
         }
     }
@@ -533,14 +534,16 @@ fn run_body(state: &mut State, load: &LuaLoad, read: Option<ReadBody<'_>>) -> Re
         }
     };
     ran.map_err(|error| {
-        let kind = match error.kind {
-            ErrorKind::Syntax => "error in Lua file: ",
-            ErrorKind::Runtime => "Lua runtime error: ",
-            ErrorKind::Memory => "Lua out of memory error: ",
-            ErrorKind::File => "Lua file: ",
-            ErrorKind::Timeout | ErrorKind::Stopped => "Lua: ",
+        let message = match error.kind {
+            ErrorKind::Syntax => format!("error in Lua file '{}': {error}", load.path.display()),
+            ErrorKind::Runtime => format!("Lua runtime error: {error}"),
+            // The value has no text, which HAProxy shows in this way.
+            ErrorKind::Object => format!("Lua runtime error: {}", Error { message: "(null)".into(), ..error }),
+            ErrorKind::Memory => format!("Lua out of memory error: {error}"),
+            ErrorKind::File => format!("Lua file: {error}"),
+            ErrorKind::Timeout | ErrorKind::Stopped => format!("Lua: {error}"),
         };
-        LoadError { at: Some(load.at.clone()), message: format!("{kind}{error}") }
+        LoadError { at: Some(load.at.clone()), message }
     })
 }
 
@@ -617,6 +620,17 @@ fn spread_tasks(workers: &mut [Vec<(usize, TaskReference)>], id: usize, tasks: V
     }
 }
 
+/// Returns the failure of an init function as HAProxy reports it, which quotes the message.
+fn init_failure(error: &Error) -> String {
+    match error.kind {
+        ErrorKind::Runtime => {
+            let quoted = Error { message: format!("'{}'", error.message), ..error.clone() };
+            quoted.at_run_time()
+        }
+        _ => error.at_run_time(),
+    }
+}
+
 fn run_init(state: &mut State, reference: c_int) -> Result<(), String> {
     let coroutine = state.coroutine().map_err(|error| error.to_string())?;
     let thread = coroutine.thread();
@@ -639,7 +653,7 @@ fn run_init(state: &mut State, reference: c_int) -> Result<(), String> {
             Burst::Failed => {
                 let error = state.failure(&coroutine);
                 state.recycle(coroutine);
-                return Err(format!("runtime error: {error}"));
+                return Err(init_failure(&error));
             }
         }
     }

@@ -771,30 +771,39 @@ unsafe fn set_option(lua: *mut lua_State, mark: bool) -> c_int {
 
 unsafe fn log(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, check_level(lua, 2), 3) }
+    unsafe { log_argument(lua, check_level(lua, 2), 3, true) }
 }
 
+/// `txn:deflog(text)`: logs with the level that the stream's own line was given; as in HAProxy, that is `emerg` if it was
+/// given none.
 unsafe fn deflog(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 6, 2) }
+    unsafe {
+        let level = match host(lua).current.readable.as_ref().and_then(|cx| cx.log.level) {
+            None => 0,
+            Some(LogLevel::Level(level)) => level.into(),
+            Some(LogLevel::Silent) => -1,
+        };
+        log_argument(lua, level, 2, true)
+    }
 }
 
 unsafe fn debug(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 7, 2) }
+    unsafe { log_argument(lua, 7, 2, true) }
 }
 
 unsafe fn info(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 6, 2) }
+    unsafe { log_argument(lua, 6, 2, true) }
 }
 
 unsafe fn warning(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 4, 2) }
+    unsafe { log_argument(lua, 4, 2, true) }
 }
 
 unsafe fn alert(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, 1, 2) }
+    unsafe { log_argument(lua, 1, 2, true) }
 }

@@ -263,7 +263,7 @@ fn with_server(body: impl FnOnce(Rc<Worker>, Server) -> Local + Send + 'static) 
     let mut global = Global { tune: Tune::default(), ..Global::default() };
     global.lua_loads.push(LuaLoad { path, directory: None, args: Vec::new(), per_thread: false, at });
     let patterns = LuaPatterns { files: Arc::new(PatternFiles::default()), load_map: Arc::new(|_| Err(String::new())) };
-    let states = LuaStates::load(&global, 1, Arc::new(|_, _| ()), patterns).unwrap_or_else(|error| panic!("{error}"));
+    let states = LuaStates::load(&global, 1, Arc::new(|_| ()), patterns).unwrap_or_else(|error| panic!("{error}"));
     let files = MemoryFiles::new().with("test.cfg", RULES.replace("ADDRESS", &server.address.to_string()));
     let (config, diagnostics) = load(&files, &[PathBuf::from("test.cfg")], &mut Environment::new(), &*states);
     let mut config = config.unwrap_or_else(|| panic!("{diagnostics:?}"));

@@ -197,6 +197,11 @@ impl StreamContext {
         [Some(&self.frontend), backend].into_iter().flatten()
     }
 
+    /// Returns the proxy that the stream is in: its backend, once one is chosen.
+    pub(crate) fn proxy(&self) -> &Arc<Site> {
+        self.backend.as_ref().unwrap_or(&self.frontend)
+    }
+
     /// Returns the response that a cache has for the request.
     pub(crate) fn cache_hit(&self) -> Option<&Hit> {
         self.cache.as_ref()?.hit.as_ref()

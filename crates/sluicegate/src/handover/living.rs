@@ -232,10 +232,10 @@ impl Living {
                 return Err(errors.collect::<Vec<_>>().join("\n"));
             }
         };
+        let _ = lua_logger.set(running.logger.clone());
         if let Some(lua) = &running.lua {
             lua.init()?;
         }
-        let _ = lua_logger.set(running.logger.clone());
         let maxconn = (before.config.global.maxconn != config.global.maxconn).then_some(maxconn);
         Ok(Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, notes, turn })
     }

@@ -337,6 +337,6 @@ fn commands_of_scripts_answer_on_the_stats_socket() {
         let expected = format!("words: show weather now\nl/s 127.0.0.1:9 no check\n{}\n\n", "x".repeat(100_000));
         assert!(answer == expected, "{keyword}: {}", &answer[..answer.len().min(200)]);
         assert_eq!(Sluicegate::stats(&stats, "break"), "so far\n\n");
-        wait_for("the error", || server.program.output().contains("Lua cli 'break'").then_some(()));
+        wait_for("the error", || server.program.output().contains("Lua cli '<lua.cli.break>'").then_some(()));
     }
 }

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::lua::{bool_conversion, lua_load, openlibs};
 use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
 use crate::limits::TRACKED_COUNTERS_MAX;
 use crate::model::{
-    BindAddress, CloseSpread, DnsFamilies, LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, RuntimeState,
-    StatusClasses, StatusCodes,
+    BindAddress, CloseSpread, DnsFamilies, LogHost, LuaLogStderr, LuaPath, RuntimeState, StatusClasses, StatusCodes,
 };
 use crate::section::log;
-use crate::section::table::{self, MANY, Table};
+use crate::section::table::{MANY, Table};
 use crate::suggest;
 use crate::unit::{TIME_HINT, TimeUnit};
 use crate::word::Line;
@@ -707,11 +707,14 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             g.tune.server_sockets.send = (n > 0).then_some(n);
         }),
     ),
-    one(
+    line(
         "tune.lua.bool-sample-conversion",
+        1,
+        1,
         "normal|pre-3.1-bug",
-        "Whether boolean samples are booleans in Lua, or integers as before HAProxy 3.1 (the default).",
-        Parser::OneOf(&["normal", "pre-3.1-bug"], |g, index| g.tune.lua_bool_as_integer = index == 1),
+        "Whether boolean samples are booleans in Lua, or integers as before HAProxy 3.1 (the default). Set before \
+         'lua-load', which warns if it is not set.",
+        bool_conversion,
     ),
     one(
         "tune.lua.burst-timeout",
@@ -841,51 +844,6 @@ fn runtime_state(r: &mut Reading<'_>, line: &Line) {
         }
     }
     r.reader.global.runtime_state = Some(RuntimeState { path, interval });
-}
-
-fn lua_load(r: &mut Reading<'_>, line: &Line, per_thread: bool) {
-    r.reader.global.lua_loads.push(LuaLoad {
-        path: PathBuf::from(line.text(1)),
-        directory: r.reader.global.default_paths.base(&line.at(0)),
-        args: line.words[2..].iter().map(|w| w.text().to_owned()).collect(),
-        per_thread,
-        at: line.at(1),
-    });
-}
-
-/// `tune.lua.openlibs`.
-fn openlibs(r: &mut Reading<'_>, line: &Line) {
-    if !r.reader.global.lua_loads.is_empty() || !r.reader.global.lua_prepend_paths.is_empty() {
-        let message =
-            format!("'{}' must be set before any 'lua-load', 'lua-load-per-thread' or 'lua-prepend-path'", r.name);
-        r.diagnostics.error(line.at(0), message);
-        return;
-    }
-    let names: Vec<&str> = line.text(1).split(',').filter(|name| !name.is_empty()).collect();
-    let mut open = 0;
-    for name in &names {
-        match LUA_LIBRARIES.iter().position(|known| known == name) {
-            Some(at) => open |= 1 << at,
-            None if *name == "all" => open = u8::MAX,
-            None if *name == "none" => {}
-            None => {
-                let known: Vec<&str> = ["all", "none"].into_iter().chain(LUA_LIBRARIES).collect();
-                let message =
-                    format!("'{}': unknown library '{name}', expected one of {}", r.name, table::list(&known));
-                r.diagnostics.error(line.at(1), message).did_you_mean(suggest::nearest(name, known.iter().copied()));
-                return;
-            }
-        }
-    }
-    if names.is_empty() || (open != 0 && names.contains(&"none")) {
-        let message = match names.is_empty() {
-            true => format!("'{}' expects 'all', 'none' or libraries, separated by commas", r.name),
-            false => format!("'{}': 'none' cannot be combined with other libraries", r.name),
-        };
-        r.diagnostics.error(line.at(1), message);
-        return;
-    }
-    r.reader.global.tune.lua_libraries = open;
 }
 
 /// Applies each word of a line to a set of status codes.

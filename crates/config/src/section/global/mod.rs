@@ -6,6 +6,7 @@
 mod cpu_map;
 pub(super) mod http2;
 mod keywords;
+mod lua;
 mod name_case;
 mod stats_socket;
 pub(super) mod tls;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use sluicegate_script::ffi;
 use sluicegate_script::{Budget, Burst, ErrorKind, State, function};
 
-use super::{ALERT, Inner, Lent, now, until_it_ends};
+use super::{Inner, Lent, now, until_it_ends};
+use crate::lua::ScriptLine;
 use crate::lua::filter::{FilterCall, enter_filter};
 use crate::lua::host::Host;
 use crate::lua::states::StateCell;
@@ -110,7 +111,7 @@ fn run(
     let coroutine = match state.coroutine() {
         Ok(coroutine) => coroutine,
         Err(error) => {
-            sink(ALERT, &format!("Lua filter '{name}': {error}."));
+            sink(&ScriptLine::failure(Some(cx.proxy()), &format!("Lua filter '{name}': {error}.")));
             return answer;
         }
     };
@@ -143,10 +144,10 @@ fn run(
                 ErrorKind::Timeout => format!("Lua filter '{name}' : '{function}' callback execution timeout."),
                 _ => {
                     answer.failed = true;
-                    format!("Lua filter '{name}' : {error}.")
+                    format!("Lua filter '{name}' : [state-id {}] {}.", cell.id, error.at_run_time())
                 }
             };
-            sink(ALERT, &message);
+            sink(&ScriptLine::failure(Some(cx.proxy()), &message));
         }
     }
     state.recycle(coroutine);

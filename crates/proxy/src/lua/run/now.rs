@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sluicegate_script::{BurstGuard, State};
 
-use super::{Begun, Entry, Inner, Label, Lent, Purpose, WARNING, begin_with};
+use super::{Begun, Entry, Inner, Label, Lent, Purpose, begin_with};
+use crate::lua::ScriptLine;
 use crate::lua::states::StateCell;
 use crate::sample::Sample;
 use crate::stream::{ScriptCall, ScriptHook, StreamContext};
@@ -34,7 +35,8 @@ pub(super) fn sample_now(
         let shared = &inner.states.shared;
         if let Some(count) = shared.busy.count() {
             let label = Label::Function(Purpose::of(call), &code.name);
-            (shared.sink)(WARNING, &format!("{label}: no value, the state is in use ({count} times)."));
+            let text = format!("{label}: no value, the state is in use ({count} times).");
+            (shared.sink)(&ScriptLine::warning(&text));
         }
         return None;
     };

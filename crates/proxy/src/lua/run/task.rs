@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluicegate_script::ffi;
 use sluicegate_script::{Budget, function};
 
-use super::{
-    ALERT, Inner, Kind, Leaving, Lent, Outcome, Pending, Purpose, Script, Service, Stage, WARNING, WorkerLua,
-    enter_task,
-};
+use super::{Inner, Kind, Leaving, Lent, Outcome, Pending, Purpose, Script, Service, Stage, WorkerLua, enter_task};
+use crate::lua::ScriptLine;
 use crate::lua::events::run_subscription;
 use crate::lua::host::TaskReference;
 use crate::lua::states::{CliJob, StateCell};
@@ -55,7 +53,7 @@ impl WorkerLua {
                     let time = leaving.0.detached_time.get();
                     if tokio::time::timeout(time, script.drive(None)).await.is_err() {
                         let message = format!("{}: given up {time:?} after its stream ended.", script.label());
-                        (leaving.0.states.shared.sink)(WARNING, &message);
+                        (leaving.0.states.shared.sink)(&ScriptLine::warning(&message));
                         script.abandon().await;
                     }
                 });
@@ -122,7 +120,7 @@ async fn run_named(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference, 
                 coroutine
             }
             Err(error) => {
-                (inner.states.shared.sink)(ALERT, &format!("{name}: {error}."));
+                (inner.states.shared.sink)(&ScriptLine::failure(None, &format!("{name}: {error}.")));
                 return;
             }
         }

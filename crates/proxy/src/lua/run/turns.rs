@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use sluicegate_script::State;
 
-use super::{ALERT, Inner};
+use super::Inner;
+use crate::lua::ScriptLine;
 use crate::lua::host::{Current, Host};
 use crate::lua::states::StateCell;
 
@@ -77,7 +78,7 @@ fn finalize(cell: &StateCell, state: &mut State) {
     let ended = state.finalize();
     state.host::<Host>().current = Current::default();
     if let Err(error) = ended {
-        let message = format!("Lua finalizer: [state-id {}] runtime error: {error}.", cell.id);
-        (state.host::<Host>().shared.sink)(ALERT, &message);
+        let message = format!("Lua finalizer: [state-id {}] {}.", cell.id, error.at_run_time());
+        (state.host::<Host>().shared.sink)(&ScriptLine::failure(None, &message));
     }
 }

@@ -16,7 +16,7 @@ fn an_error_is_logged_with_its_traceback_and_the_request_goes_on() {
             let outcome = bench.run("a", &mut bench.stream("")).await;
             assert_eq!(format!("{outcome:?}"), "Continue");
             let (level, text) = bench.logged().remove(0);
-            assert_eq!(level, 1);
+            assert_eq!(level, 3);
             assert!(text.starts_with("Lua function 'a': [state-id 0] runtime error: "), "{text}");
             assert!(text.contains("script0.lua:1: boom from "), "{text}");
             assert!(text.ends_with("script0.lua:2: in function line 2."), "{text}");

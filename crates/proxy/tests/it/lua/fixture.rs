@@ -26,7 +26,7 @@ pub type Lines = Arc<Mutex<Vec<(u8, String)>>>;
 
 pub fn sink(lines: &Lines) -> sluicegate_proxy::lua::LogSink {
     let lines = lines.clone();
-    Arc::new(move |level, text| lines.lock().unwrap().push((level, text.to_owned())))
+    Arc::new(move |line| lines.lock().unwrap().push((line.level, line.text.to_owned())))
 }
 
 /// Runs the first burst of an action on a worker.

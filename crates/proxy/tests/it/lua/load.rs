@@ -29,8 +29,9 @@ fn errors_of_bodies_say_where() {
         let error = error.replace(&scripts.directory().display().to_string(), "DIR");
         assert!(error.contains(expected), "{code}: {error}");
     };
-    check("x = = 1", "error in Lua file: DIR/script0.lua:1: unexpected symbol near '='");
+    check("x = = 1", "error in Lua file 'DIR/script0.lua': DIR/script0.lua:1: unexpected symbol near '='");
     check("error('boom')", "Lua runtime error: DIR/script0.lua:1: boom");
+    check("error({})", "Lua runtime error: (null)");
     check("core.queue():pop_wait()", "cannot wait here");
     check("core.register_action('a', {'http-nope'}, print)", "Lua action environment 'http-nope' is unknown.");
     check("core.register_action('a')", "'register_action' needs between 3 and 4 arguments");
@@ -109,10 +110,10 @@ fn init_functions_run_before_traffic_and_can_t_wait() {
     assert!(result.starts_with("false ") && result.ends_with("cannot wait here"), "{result}");
     let states = shared("core.register_init(function() core.queue():pop_wait() end)");
     let error = states.load(1, &Lines::default()).expect("loads").run_init().expect_err("it waits").to_string();
-    assert!(error.starts_with("Lua init: runtime error: ") && error.contains("cannot wait here"), "{error}");
+    assert!(error.starts_with("Lua init: runtime error: '") && error.contains("cannot wait here"), "{error}");
     let states =
         shared("core.register_init(function() error('boom', 0) end)").load(1, &Lines::default()).expect("loads");
-    assert!(states.run_init().expect_err("it fails").to_string().starts_with("Lua init: runtime error: boom"));
+    assert!(states.run_init().expect_err("it fails").to_string().starts_with("Lua init: runtime error: 'boom'"));
 }
 
 #[test]

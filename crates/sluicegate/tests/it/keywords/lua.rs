@@ -105,10 +105,11 @@ fn booleans_are_converted_as_configured() {
     assert_eq!(run("    tune.lua.bool-sample-conversion normal", &script).0, "true");
 }
 
-/// A line to stderr has a level and the process's number before the message, a raw one to a target has neither.
+/// A line to stderr has a level and the process's number before the message, a raw one to a target has neither. Where there
+/// are no targets of its own, a proxy's messages go to stderr (`log` in `global` are of messages outside a stream).
 #[test]
 fn messages_go_where_they_should() {
-    let script = action("txn:Warning('a word')");
+    let script = action("core.Warning('a word')");
     let target = "    log stdout format raw local0";
     for (global, stderr, logged) in [
         (String::new(), true, false),
@@ -122,6 +123,95 @@ fn messages_go_where_they_should() {
         let (_, output) = run(&global, &script);
         let found = output.lines().any(|line| line.starts_with('[') && line.ends_with(") : a word"));
         assert_eq!((found, output.lines().any(|line| line == "a word")), (stderr, logged), "{global}\n{output}");
+    }
+}
+
+/// The lines about scripts on stderr and in a raw target, without times and numbers of processes.
+fn told(output: &str) -> Vec<String> {
+    let of_scripts = output.lines().filter(|line| !line.starts_with("warning: ") && !line.starts_with("listening"));
+    let line = |line: &str| match line.split_once(") : ") {
+        Some((head, text)) => format!("{} {text}", head.split(']').next().unwrap()),
+        None => line.to_owned(),
+    };
+    of_scripts.map(line).collect()
+}
+
+/// As HAProxy 3.2: a body's messages come before there are targets; an init function has those of `global`; messages and
+/// failures of a stream are the proxy's, and failures stand on stderr, too. `Debug` is never shown there.
+#[test]
+fn messages_have_the_targets_of_their_place() {
+    let script = "core.Info('body') core.Debug('unseen')
+        core.register_init(function() core.Info('init') core.Debug('deep') end)
+        core.register_action('a', {'http-req'}, function(txn)
+          core.Info('core') txn:Info('txn') txn:deflog('default') error({}) end)";
+    let trace = "from [C]: in global 'error', DIR/script.lua:4: in function line 3.";
+    let failed = format!("Lua function 'a': [state-id 0] unknown runtime error {trace}");
+    let target = "    log stdout format raw local0";
+    let with = |global: &str, wanted: &[&str]| {
+        let gate = Listening::new();
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().to_str().unwrap().to_owned();
+        std::fs::write(directory.path().join("script.lua"), script).unwrap();
+        let global = format!("{global}\n    lua-load @DIR@/script.lua\n");
+        let rules = format!("    http-request lua.a\n{}", answer("done"));
+        let text = one_proxy(&global, &gate, &rules);
+        let mut server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+        assert_eq!(Client::connect(&gate.address()).get("/").text(), "done");
+        server.program.signal(libc::SIGUSR1);
+        server.program.wait();
+        let mut told = told(&server.program.output().replace(&place, "DIR"));
+        let mut wanted: Vec<String> = wanted.iter().map(|line| (*line).to_owned()).collect();
+        told.sort();
+        wanted.sort();
+        assert_eq!(told, wanted, "{text}");
+    };
+    let alert = format!("[ALERT {failed}");
+    let own = ["[info txn", "[emerg default", &alert];
+    with("", &[&["[info body", "[info init", "[info core"][..], &own].concat());
+    with(target, &[&["init", "deep", "core"][..], &own].concat());
+}
+
+#[test]
+fn a_message_before_a_failed_start_is_not_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = "core.register_init(function() core.Info('first') error('then', 0) end)";
+    std::fs::write(directory.path().join("script.lua"), script).unwrap();
+    let text = "global\n lua-load script.lua\nfrontend f\n mode http\n bind @DIR@/own.sock\n timeout client 1s\n";
+    let text = text.replace("@DIR@", directory.path().to_str().unwrap());
+    std::fs::write(directory.path().join("own.cfg"), text).unwrap();
+    let mut command = std::process::Command::new(BINARY);
+    let output = command.args(["run", "own.cfg"]).current_dir(directory.path()).output().unwrap();
+    let output = String::from_utf8_lossy(&output.stderr);
+    assert!(output.lines().any(|line| line.starts_with("[info] ") && line.ends_with(" : first")), "{output}");
+    assert!(
+        output.contains("Lua init: runtime error: 'then' from [C]: in global 'error', script.lua:1: in "),
+        "{output}"
+    );
+}
+
+/// `check` as HAProxy 3.2: a script without the setting is warned about once, and one after a script is not heeded.
+#[test]
+fn a_script_without_a_conversion_of_booleans_is_warned_about() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("script.lua"), "").unwrap();
+    let set = " tune.lua.bool-sample-conversion normal\n";
+    let load = " lua-load script.lua\n";
+    let (asked, late) = ("please set \"tune.lua.bool-sample-conversion\"", "ignored as some Lua was loaded already.");
+    for (global, warnings) in [
+        (String::new(), vec![]),
+        (load.to_owned(), vec![asked]),
+        (load.repeat(2), vec![asked]),
+        (format!("{set}{load}"), vec![]),
+        (format!("{load}{set}"), vec![late, asked]),
+        (format!("{set}{load}{set}"), vec![late]),
+    ] {
+        let text = format!("global\n{global}frontend f\n mode http\n bind 127.0.0.1:1\n timeout client 1s\n");
+        std::fs::write(directory.path().join("own.cfg"), &text).unwrap();
+        let mut command = std::process::Command::new(BINARY);
+        let output = command.args(["check", "own.cfg"]).current_dir(directory.path()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(errors.matches("warning: ").count(), warnings.len(), "{text}\n{errors}");
+        assert!(output.status.success() && warnings.iter().all(|warning| errors.contains(warning)), "{text}\n{errors}");
     }
 }
 
@@ -203,7 +293,7 @@ fn scripts_start_programs_where_they_may() {
 #[test]
 fn control_characters_never_reach_a_log() {
     let script = action(
-        "core.log(core.alert, 'one\\ttwo\\27[31mthree\\nfour\\200\\233\\127five') txn:Warning('a\\r\\nb') error('boom\\n[ALERT] forged\\27[0m', 0)",
+        "core.log(core.alert, 'one\\ttwo\\27[31mthree\\nfour\\200\\233\\127five') core.Warning('a\\r\\nb') error('boom\\n[ALERT] forged\\27[0m', 0)",
     );
     let (_, output) = run("    log stdout format raw local0", &script);
     assert!(output.lines().any(|line| line == "one.two.[31mthree.four...five"), "{output:?}");
