@@ -54,12 +54,28 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     }
 }
 
-/// Reports listeners whose threads are all beyond `nbthread`.
+/// Reports listeners with threads of groups that do not exist, and those whose threads are all beyond `nbthread`.
 fn threads(config: &Config, diagnostics: &mut Diagnostics) {
-    let Some(count) = config.global.nbthread else { return };
+    let groups = config.global.thread_groups.map_or(1, u32::from);
     for proxy in config.proxies.iter().filter(|proxy| !proxy.disabled) {
-        for bind in proxy.binds.iter().filter(|bind| bind.first_thread > count.into()) {
-            let message = format!("proxy '{}': 'thread' directive only references non-existing threads", proxy.name);
+        let section = format!("{} '{}'", proxy.kind.word(), proxy.name);
+        for bind in proxy.binds.iter().filter(|bind| !bind.threads.is_empty()) {
+            let beyond = bind.threads.iter().map(|(group, _)| *group).filter(|group| *group > groups).min();
+            if let Some(group) = beyond {
+                let message = format!("{section}: 'thread' directive references non-existing thread group {group}");
+                diagnostics.error(bind.at.clone(), message).hint(format!("'thread-groups' is {groups}"));
+                continue;
+            }
+            let Some(count) = config.global.nbthread else { continue };
+            let grouped = bind.threads.iter().any(|(group, _)| *group > 0);
+            // How several groups share the threads is not known here.
+            if (grouped && groups > 1) || bind.threads.iter().any(|(_, first)| *first <= count.into()) {
+                continue;
+            }
+            let message = match grouped {
+                true => format!("{section}: 'thread' directive only references threads not belonging to group 1"),
+                false => format!("{section}: 'thread' directive only references non-existing threads"),
+            };
             diagnostics.error(bind.at.clone(), message).hint(format!("'nbthread' is {count}"));
         }
     }

@@ -202,15 +202,13 @@ impl ConditionReader<'_> {
         let mut condition = Condition { unless, any: vec![Vec::new()] };
         let mut next = start + 1;
         let mut good = true;
+        let mut ors = Vec::new();
         while next < line.len() {
             let mut word = line.text(next);
             // HAProxy takes this word in capitals, too.
             if word == "||" || word.eq_ignore_ascii_case("or") {
-                if condition.any.last().is_some_and(Vec::is_empty) {
-                    self.diagnostics.error(line.at(next), format!("nothing stands before '{word}'"));
-                    return Err(());
-                }
                 condition.any.push(Vec::new());
+                ors.push((next, word));
                 next += 1;
                 continue;
             }
@@ -264,10 +262,17 @@ impl ConditionReader<'_> {
                 self.diagnostics.warning(line.at(start), format!("the condition is empty: it {never} applies"));
             warning.hint(format!("write '{} NAME' or '{} {{ TEST }}'", line.text(start), line.text(start)));
             condition.any.clear();
-        } else if good && condition.any.last().is_none_or(Vec::is_empty) {
-            let error = self.diagnostics.error(line.at(line.len()), "missing condition");
-            error.hint(format!("write '{} NAME' or '{} {{ TEST }}'", line.text(start), line.text(start)));
-            return Err(());
+        } else if good && condition.any.iter().any(Vec::is_empty) {
+            // HAProxy takes this without a word, too; an alternative without a test is none.
+            let (index, word, side) = if condition.any[0].is_empty() {
+                (ors[0].0, ors[0].1, "before")
+            } else {
+                let after = condition.any.iter().position(Vec::is_empty).expect("there is one") - 1;
+                (ors[after].0, ors[after].1, "behind")
+            };
+            let message = format!("nothing stands {side} '{word}', which has no effect");
+            self.diagnostics.warning(line.at(index), message);
+            condition.any.retain(|terms| !terms.is_empty());
         }
         if good { Ok(Some(condition)) } else { Err(()) }
     }

@@ -243,12 +243,8 @@ impl ExpressionReader<'_> {
         }
         parsed.used = start + name.len();
         let (mut casts, mut from) = (parsed.output.casts_to(row.input), parsed.output.name());
-        // The one address that is known to be too large for a number; those of connections may be of IPv4.
-        if row.input == Output::Int && parsed.output == Output::Ip && parsed.expr.fetch == Fetch::Ipv6 {
-            let keeps = |call: &ConverterCall| ConverterRow::of(call.converter).output == Output::Any;
-            if parsed.expr.converters.iter().all(keeps) {
-                (casts, from) = (false, "ipv6");
-            }
+        if row.input == Output::Int && parsed.output == Output::Ip && !is_ipv4(&parsed.expr) {
+            (casts, from) = (false, "an address of either family");
         }
         if !casts {
             let to = row.input.name();
@@ -554,6 +550,13 @@ pub(crate) fn variable_to_set(text: &str) -> Result<VarTarget, (String, Option<S
     Ok(VarTarget { name, conditions })
 }
 
+/// Returns whether an expression gives addresses of IPv4 alone, which are numbers as well. Others may be of either family,
+/// so that HAProxy 3.2 knows no cast from them to a number.
+pub(crate) fn is_ipv4(expr: &Expr) -> bool {
+    let keeps = |call: &ConverterCall| ConverterRow::of(call.converter).output == Output::Any;
+    matches!(expr.fetch, Fetch::Ipv4 | Fetch::UrlIp) && expr.converters.iter().all(keeps)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -678,6 +681,11 @@ mod tests {
         refused(place, "src,rfc7239_field(x)", "none of for, by, host and proto");
         refused(place, "src,debug(x,buf1)", "sink 'buf1' doesn't exist");
         refused(place, "method,add(1)", "cannot be cast to");
+        for refused_by_3_2 in
+            ["src,add(1)", "src,debug,even", "hdr_ip(x),neg", "url_ip,ipmask(24),add(1)", "ipv6(::1),odd"]
+        {
+            refused(place, refused_by_3_2, "takes integer, which an address of either family cannot be cast to");
+        }
         refused(place, "src(1)", "'src' takes no argument");
         refused(place, "hdr(a,b)", "6: argument 2 of 'hdr': a whole number");
         refused(place, "hdr(a,-11)", "between -10 and 32767");

@@ -155,6 +155,8 @@ pub enum CloseSpread {
 pub struct Global {
     /// `nbthread`: workers; `None` means one per available core.
     pub nbthread: Option<u16>,
+    /// `thread-groups`, of which there is one by default; listeners may name no others.
+    pub thread_groups: Option<u16>,
     /// `maxconn`: sessions of the whole process; `None` means derived from the descriptor limit.
     pub maxconn: Option<u32>,
     /// `maxconnrate`: connections a second of all frontends; 0: without a limit.

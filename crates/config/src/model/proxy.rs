@@ -498,8 +498,8 @@ pub struct Bind {
     pub maxconn: Option<u32>,
     /// `backlog`.
     pub backlog: Option<u32>,
-    /// The lowest thread of `thread`; 0 if the set is one of a group, or not given.
-    pub first_thread: u32,
+    /// The parts of `thread`: their groups, or 0, and their lowest threads.
+    pub threads: Vec<(u32, u32)>,
     /// `v6only`/`v4v6`.
     pub v6only: Option<bool>,
     /// `mode` of a unix socket, octal.
@@ -615,7 +615,7 @@ impl Bind {
             name: None,
             maxconn: None,
             backlog: None,
-            first_thread: 0,
+            threads: Vec::new(),
             v6only: None,
             mode: None,
             user: None,

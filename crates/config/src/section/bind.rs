@@ -366,7 +366,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         Ok(())
     }),
     option("thread", 1, "THREADS", WORKERS, |b, v| {
-        b.first_thread = first_thread(v)?;
+        b.threads.extend(threads(v)?);
         Ok(())
     }),
     option("tfo", 0, "", "Clients may send data with their first packet (TCP fast open).", |b, _| {
@@ -436,23 +436,27 @@ const GROUP_MAX: u32 = 64;
 /// The number of HAProxy's groups.
 const GROUPS_MAX: u32 = 32;
 
-/// Checks a set of threads as HAProxy does, and returns its lowest thread; 0 for a set of threads in a group.
-fn first_thread(set: &str) -> Result<u32, String> {
-    let digits = set.bytes().take_while(u8::is_ascii_digit).count();
-    let (in_group, ranges, most) = match set[digits..].strip_prefix('/') {
-        Some(ranges) => {
-            let group = set[..digits].parse().unwrap_or(0);
-            if !(1..=GROUPS_MAX).contains(&group) {
+/// Checks a set of threads as HAProxy does, and returns the lowest thread of each of its parts with their group; 0: none.
+fn threads(set: &str) -> Result<Vec<(u32, u32)>, String> {
+    let split = |part: &str| {
+        let (group, range) = part.split_once('/')?;
+        group.bytes().all(|byte| byte.is_ascii_digit()).then(|| (group.parse().unwrap_or(0), range.to_owned()))
+    };
+    let in_groups = split(set).is_some();
+    let most = if in_groups { GROUP_MAX } else { THREADS_MAX };
+    let (mut group, mut lowest) = (0, Vec::new());
+    for part in set.split(',') {
+        let given = split(part).filter(|_| in_groups);
+        if let Some((number, _)) = &given {
+            let number = *number;
+            if !(1..=GROUPS_MAX).contains(&number) {
                 return Err(format!(
-                    "invalid thread group number '{group}', permitted range is 1..{GROUPS_MAX} in '{set}'."
+                    "invalid thread group number '{number}', permitted range is 1..{GROUPS_MAX} in '{part}'."
                 ));
             }
-            (true, ranges, GROUP_MAX)
+            group = number;
         }
-        None => (false, set, THREADS_MAX),
-    };
-    let mut lowest = THREADS_MAX;
-    for range in ranges.split(',') {
+        let range = given.as_ref().map_or(part, |(_, range)| range);
         let (first, last) = range.split_once('-').map_or((range, None), |(first, last)| (first, Some(last)));
         let number = |text: &str| text.parse().ok().filter(|number| (1..=most).contains(number));
         let from = match first {
@@ -469,9 +473,9 @@ fn first_thread(set: &str) -> Result<u32, String> {
         if let Some(last) = last.filter(|last| !last.is_empty() && number(last).is_none()) {
             return Err(format!("invalid last thread number '{last}', permitted range is 1..{most}."));
         }
-        lowest = lowest.min(from);
+        lowest.push((group, from));
     }
-    Ok(if in_group { 0 } else { lowest })
+    Ok(lowest)
 }
 
 /// Returns the argument of `proto`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::catalogue::{ConverterRow, FetchRow, Output};
 use crate::diagnostic::Diagnostics;
-use crate::expression::StoreNames;
+use crate::expression::{StoreNames, is_ipv4};
 use crate::model::{DataForm, DataKind, Expr, Position, StickTable, TableData, TableKey};
 use crate::section::proxy::ProxyReader;
 use crate::section::{Section, SectionKind};
@@ -62,6 +62,9 @@ fn fits(expr: &Expr, key: TableKey) -> bool {
         Output::Any => given,
         output => output,
     });
+    if given == Output::Ip && key == TableKey::Integer {
+        return is_ipv4(expr);
+    }
     given.casts_to(match key {
         TableKey::Ip | TableKey::Ipv6 => Output::Ip,
         TableKey::Integer => Output::Int,

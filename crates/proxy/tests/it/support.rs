@@ -24,7 +24,7 @@ pub fn bind() -> Bind {
         addresses: vec![BindAddress::Inet(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)],
         name: None,
         maxconn: None,
-        first_thread: 0,
+        threads: Vec::new(),
         backlog: None,
         v6only: None,
         mode: None,

@@ -76,7 +76,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     switch("harden.reject-privileged-ports.quic", QUIC),
     bounded("stress-level", 0, 9, "No effect: it is for developers of HAProxy."),
     line("thread-group", 1, MANY, "GROUP [THREADS]…", CPUS, |_, _| ()),
-    one("thread-groups", "N", CPUS, Parser::Integer(1, 32, |_, _| ())),
+    one("thread-groups", "N", CPUS, Parser::Integer(1, 32, |g, n| g.thread_groups = Some(n as u16))),
     switch("tune.applet.zero-copy-forwarding", COPYING),
     number("tune.buffers.limit", MEMORY),
     number("tune.buffers.reserve", MEMORY),

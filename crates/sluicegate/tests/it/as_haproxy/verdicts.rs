@@ -417,7 +417,15 @@ fn words_of_3_2_stand_where_haproxy_takes_them() {
 fn alternatives_are_joined_by_or_in_any_case() {
     for or in ["or", "OR", "Or", "||"] {
         takes(&listen(&format!("http-request deny if {{ path /a }} {or} {{ path /b }}")), &[]);
-        refuses(&listen(&format!("http-request deny if {or} {{ path /b }}")), "nothing stands before");
+        let rule = |condition: &str| listen(&format!("http-request deny if {condition}"));
+        let (before, behind) = (
+            format!("nothing stands before '{or}', which has no effect"),
+            format!("nothing stands behind '{or}', which"),
+        );
+        takes(&rule(&format!("{or} {{ path /b }}")), &[&before]);
+        takes(&rule(&format!("{{ path /b }} {or}")), &[&behind]);
+        takes(&rule(&format!("{{ path /a }} {or} {or} {{ path /b }}")), &[&behind]);
+        takes(&rule(or), &[&before]);
     }
     refuses(&listen("acl OR path /a"), "acl name 'OR' will never match");
 }
@@ -737,7 +745,6 @@ fn conditions_without_a_test_are_taken_and_never_true() {
         takes(&listen(line), &["the condition is empty: it never applies"]);
     }
     takes(&listen("http-request deny unless"), &["the condition is empty: it always applies"]);
-    refuses(&listen("http-request deny if ||"), "nothing stands before '||'");
 }
 
 #[test]
@@ -748,9 +755,14 @@ fn threads_and_shards_of_listeners_are_checked() {
     {
         takes(&bind(words), &[]);
     }
+    takes(&bind("thread 1/1,2/1").replacen("global\n", "global\n thread-groups 2\n", 1), &[]);
     for (words, part) in [
         ("thread 5", "'thread' directive only references non-existing threads"),
         ("thread 3-4,7", "'thread' directive only references non-existing threads"),
+        ("thread 2/1", "proxy 'l': 'thread' directive references non-existing thread group 2"),
+        ("thread 1/1,17/all", "'thread' directive references non-existing thread group 17"),
+        ("thread 1/1 thread 2/1", "'thread' directive references non-existing thread group 2"),
+        ("thread 1/3-9", "'thread' directive only references threads not belonging to group 1"),
         ("thread 0", "invalid first thread number '0'"),
         ("thread x", "invalid first thread number 'x'"),
         ("thread 1-x", "invalid last thread number 'x'"),
