@@ -85,8 +85,7 @@ impl Regex {
     /// a reference to one is an error.
     pub fn without_groups(pattern: &[u8], ignore_case: bool) -> Result<Regex, RegexError> {
         let regex = Regex::new(pattern, ignore_case)?;
-        // Behind other options, verbs at the start of a pattern would be none.
-        if regex.engine() == Engine::Backtracking && !pattern.starts_with(b"(*") {
+        if regex.engine() == Engine::Backtracking {
             // A pattern without references means the same in both forms, so the first one is used.
             backtracking(pattern, ignore_case, "(?n)")?;
         }
@@ -283,12 +282,31 @@ pub(crate) fn append_template(template: &[u8], text: &[u8], captures: &Captures,
     }
 }
 
-/// `options` stand before the pattern.
+/// Returns the length of the verbs at the start of a pattern, such as `(*UTF)`, which are settings of the whole pattern.
+fn leading_verbs(pattern: &[u8]) -> usize {
+    let is_name = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'=');
+    let mut len = 0;
+    while let Some(rest) = pattern[len..].strip_prefix(b"(*") {
+        let name = rest.iter().take_while(|byte| is_name(byte)).count();
+        if name == 0 || rest.get(name) != Some(&b')') {
+            break;
+        }
+        len += 2 + name + 1;
+    }
+    len
+}
+
+/// `options` stand before the pattern, behind its verbs.
 fn backtracking(pattern: &[u8], ignore_case: bool, options: &str) -> Result<pcre2::bytes::Regex, RegexError> {
-    let shown = || String::from_utf8_lossy(pattern).into_owned();
+    let whole = pattern;
+    let shown = || String::from_utf8_lossy(whole).into_owned();
     // Setting the limit in the pattern is PCRE2's own way; a lower one that follows in the user's pattern counts.
-    let mut limited = format!("(*LIMIT_MATCH={BACKTRACK_LIMIT}){options}");
-    let prefix = limited.len();
+    let mut limited = format!("(*LIMIT_MATCH={BACKTRACK_LIMIT})");
+    // Behind other options, verbs at the start of a pattern would be none.
+    let (verbs, pattern) = pattern.split_at(leading_verbs(pattern));
+    limited.extend(verbs.iter().copied().map(char::from));
+    limited.push_str(options);
+    let prefix = limited.len() - verbs.len();
     match std::str::from_utf8(pattern) {
         Ok(text) => limited.push_str(text),
         Err(_) => {
@@ -361,6 +379,31 @@ mod tests {
         assert_eq!(regex.engine(), engine, "{pattern}");
         assert_eq!(regex.notice().is_some(), engine == Engine::Backtracking);
         regex
+    }
+
+    /// As in HAProxy, which compiles the patterns of ACLs without groups that have numbers.
+    #[test]
+    fn references_are_found_behind_verbs() {
+        for bad in [
+            r"(a)\1",
+            r"(*UTF)(a)\1",
+            r"(*UTF8)(*UCP)(a)(?1)",
+            r"(*LIMIT_MATCH=10)(a)\1",
+            r"(*COMMIT)(a)\1",
+            r"(*MARK:x)(a)\1",
+            r"(*pla:(a))\1",
+        ] {
+            let error = Regex::without_groups(bad.as_bytes(), false).expect_err(bad).to_string();
+            let offset = format!("(error=reference to non-existent subpattern, erroffset={})", bad.len() - 1);
+            assert!(bad.ends_with("(?1)") || error.ends_with(&offset), "{error}");
+            assert!(Regex::new(bad.as_bytes(), false).is_ok(), "{bad}");
+        }
+        for good in [r"(*UTF)(*UCP)^(\w)$", "(*ANYCRLF)a", "(*BSR_UNICODE)\\R", r"(*UTF)(?<x>a)\1", "(*NO_JIT)a"] {
+            assert!(Regex::without_groups(good.as_bytes(), false).is_ok(), "{good}");
+        }
+        let letter = Regex::without_groups(r"(*UTF)(*UCP)^(\w)$".as_bytes(), false).unwrap();
+        assert!(letter.is_match("é".as_bytes()) && !letter.is_match("éé".as_bytes()));
+        assert!(Regex::without_groups(b"(*FOO)a", false).expect_err("no verb").to_string().contains("erroffset=5"));
     }
 
     #[test]

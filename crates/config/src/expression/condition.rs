@@ -388,6 +388,15 @@ impl ConditionReader<'_> {
         }
         let reader = ExpressionReader { stores: self.stores, place, acl: true };
         let text = line.text(start);
+        if start + 1 < end && line.text(start + 1).starts_with('(') && !text.contains('(') {
+            let message = format!(
+                "matching '{text}' for pattern '{}' is likely a mistake and probably not what you want. Maybe you need \
+                 to remove the extraneous space before '('. If you are really sure this is not an error, please insert \
+                 '--' between the match and the pattern to make this warning message disappear.",
+                line.text(start + 1)
+            );
+            self.diagnostics.warning(line.at(start + 1), message);
+        }
         let mut next = start + 1;
         let mut failed_at = start;
         let read = reader.read(text, line.at(start)).and_then(|mut parsed| {

@@ -302,9 +302,11 @@ impl ServerRun {
                 .to_owned();
         }
         let Ok(ip) = address.parse::<IpAddr>() else { return format!("Invalid addr '{address}'") };
-        let port = match port.map(|port| (port, port.parse::<u16>())) {
+        // As in HAProxy, the number ends at the first character that is no digit.
+        let number = |port: &str| port[..port.bytes().take_while(u8::is_ascii_digit).count()].parse::<u16>();
+        let port = match port.map(|port| (port, number(port))) {
             None => None,
-            Some((port, Ok(number))) if number > 0 && !port.starts_with('+') => Some(number),
+            Some((_, Ok(number))) if number > 0 => Some(number),
             Some((port, _)) if port.starts_with(['+', '-']) => {
                 return format!("can't change the port to the port map '{port}': give the port itself");
             }

@@ -721,6 +721,8 @@ fn wrong_arguments_are_refused_where_haproxy_refuses_them() {
         "str(a),word(1,x,-1)",
         // Refused by 3.2.
         "src,add(1)",
+        "src,bool",
+        "src,ltime(%Y)",
     ];
     let mut wrong = Vec::new();
     for case in cases {

@@ -732,6 +732,16 @@ fn acls_of_defaults_are_resolved_when_they_are_used() {
 }
 
 #[test]
+fn patterns_that_look_like_arguments_are_warned_about() {
+    for taken in ["path_reg -- (a|b)", "path_reg ^(a|b)", "hdr(x) (a)", "path_reg ^a (b)"] {
+        takes(&listen(&format!("acl a {taken}")), &[]);
+    }
+    for line in ["acl a path_reg (a|b)", "acl a path (x)", "http-request deny if { path_beg (a }"] {
+        takes(&listen(line), &["is likely a mistake and probably not what you want. Maybe you need to remove the"]);
+    }
+}
+
+#[test]
 fn conditions_without_a_test_are_taken_and_never_true() {
     for line in [
         "http-request deny if",
@@ -789,11 +799,11 @@ fn names_of_peers_may_repeat_where_the_section_is_not_used() {
 
 #[test]
 fn expressions_of_acls_have_no_groups() {
-    for pattern in ["(.)\\1", "(.)(?1)\\Kx"] {
+    for pattern in ["(.)\\1", "(.)(?1)\\Kx", "(*UTF)(*UCP)(.)\\1"] {
         refuses(&listen(&format!("acl a path_reg '{pattern}'")), "reference to non-existent subpattern");
     }
     for pattern in ["(?<x>.)\\k<x>", "(?=a)(b)", "(*ANYCRLF)(a)"] {
-        takes(&listen(&format!("acl a path_reg '{pattern}'")), &[]);
+        takes(&listen(&format!("acl a path_reg -- '{pattern}'")), &[]);
     }
     let place = Place::new();
     place.write("list.txt", "(.)\\1\n");
@@ -804,7 +814,15 @@ fn expressions_of_acls_have_no_groups() {
 }
 
 #[test]
-fn addresses_of_ipv6_are_no_numbers() {
-    refuses(&listen("http-request set-header a %[ipv6(::1),add(1)]"), "ipv6 cannot be cast to");
-    takes(&listen("http-request set-header a %[ipv4(127.0.0.1),add(1)]"), &[]);
+fn addresses_of_either_family_are_no_numbers() {
+    let word = "takes integer, which an address of either family cannot be cast to";
+    for address in ["ipv6(::1)", "src", "src,debug", "hdr_ip(x)", "url_ip,ipmask(24)"] {
+        refuses(&listen(&format!("http-request set-header a %[{address},add(1)]")), word);
+        let stick = listen(&format!("stick-table type integer size 1k\n stick on {address}"));
+        refuses(&stick, "uses a type (integer) incompatible with the 'stick' rule");
+    }
+    for address in ["ipv4(127.0.0.1)", "url_ip", "ipv4(127.0.0.1),debug"] {
+        takes(&listen(&format!("http-request set-header a %[{address},add(1)]")), &[]);
+        takes(&listen(&format!("stick-table type integer size 1k\n stick on {address}")), &[]);
+    }
 }

@@ -74,7 +74,7 @@ fn a_server_without_an_address_gets_one() {
     assert_eq!(servers(&own, "late"), ["s1 MAINT (resolution) 1 1 "]);
     assert_eq!(Client::connect(&gate.address()).get("/").status, 503);
     let port = target.port();
-    let said = Sluicegate::stats(&own, &format!("set server late/s1 addr 127.0.0.1 port {port}"));
+    let said = Sluicegate::stats(&own, &format!("set server late/s1 addr 127.0.0.1 port {port}x"));
     assert!(said.starts_with("IP changed from '' to '127.0.0.1', port changed from '80' to"), "{said}");
     assert_eq!(servers(&own, "late"), [format!("s1 no check 1 1 127.0.0.1:{port}")]);
     let mut client = Client::connect(&gate.address());
