@@ -150,6 +150,10 @@ fn keys_of_every_type() {
     for (index, kind) in types.iter().enumerate() {
         lines += &format!("backend t{index}\n stick-table type {kind} size 100 store gpc0\n");
         for (at, key) in keys.iter().enumerate() {
+            // 3.2 knows no cast from addresses of either family to numbers.
+            if *kind == "integer" && ["hdr_ip(k)", "src"].contains(key) {
+                continue;
+            }
             rules += &format!(
                 " http-request track-sc{} {key} table t{index} if {{ hdr(case) {index}.{at} }}\n",
                 (index + at) % 3
