@@ -48,7 +48,6 @@ use sluicegate_config::model::{Position, Proxy};
 
 pub use patterns::{LoadMap, LuaPatterns};
 pub use reference::{names_there, reference};
-pub(crate) use reply::is_chunked;
 pub use run::WorkerLua;
 pub use states::{LuaStates, ReadBody};
 

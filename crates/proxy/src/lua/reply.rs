@@ -9,7 +9,7 @@ use sluicegate_wire::http::{Message, Version, status};
 use super::host::{host, key};
 use crate::http_client::{is_field_name, is_field_value};
 use crate::local_reply::{LocalReply, ReplyPage, ReplySource};
-use crate::sample::elements;
+use crate::sample::is_chunked;
 
 /// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may also write it by hand.
 const CLASS: &str = r#"
@@ -188,9 +188,4 @@ unsafe fn add_header(lua: *mut lua_State, name: c_int) {
         }
         reply.head.add(name, value);
     }
-}
-
-/// Returns whether a Transfer-Encoding ends with chunks.
-pub(crate) fn is_chunked(value: &[u8]) -> bool {
-    elements(value).last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }

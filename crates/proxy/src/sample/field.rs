@@ -66,6 +66,11 @@ pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// Returns whether the last coding of a Transfer-Encoding is `chunked`.
+pub(crate) fn is_chunked(value: &[u8]) -> bool {
+    elements(value).last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
+}
+
 /// Returns the position of the first separator outside a quoted string, or the length if there is none.
 fn unquoted(text: &[u8], separators: [u8; 2]) -> usize {
     let (mut quoted, mut escaped) = (false, false);

@@ -31,7 +31,7 @@ pub use fetch::{FetchCode, FetchScope};
 pub(crate) use fetch::{basic, basic_credentials, new_uuid};
 pub use fetch::{fuzz_distcc, fuzz_hello, path, path_and_query, query};
 pub use field::{Cursor, cookies, header_values, set_cookies};
-pub(crate) use field::{elements, trim};
+pub(crate) use field::{elements, is_chunked, trim};
 pub use format::{FormatMode, append_text, append_value};
 pub use looks::Looks;
 pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_name, fetch_by_name, finish_call};
