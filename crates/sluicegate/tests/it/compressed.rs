@@ -114,7 +114,12 @@ fn services_are_compressed_and_answers_of_rules_are_not() {
         wait_for("the log", || Some(lines(output())).filter(|lines| lines.len() == 2 * PATHS.len()))
     };
     let haproxy = Haproxy::start(&text(&gates[0]), &[&gates[0]]);
-    let theirs = ask(&gates[0].address());
+    let mut theirs = ask(&gates[0].address());
+    // As in 3.2, the head of a service without a length announces no chunks to HEAD.
+    let is_service = |answer: &&mut String| ["/long", "/waits", "/missing"].iter().any(|path| answer.contains(path));
+    for answer in theirs.iter_mut().filter(|answer| answer.starts_with("HEAD ")).filter(is_service) {
+        *answer = answer.replace(", \"transfer-encoding: chunked\"", "");
+    }
     let their_lines = logged(&|| haproxy.program.output());
     let server = start(&text(&gates[1]), &[&gates[1]]);
     let ours = ask(&gates[1].address());
