@@ -262,14 +262,10 @@ impl ConditionReader<'_> {
                 self.diagnostics.warning(line.at(start), format!("the condition is empty: it {never} applies"));
             warning.hint(format!("write '{} NAME' or '{} {{ TEST }}'", line.text(start), line.text(start)));
             condition.any.clear();
-        } else if good && condition.any.iter().any(Vec::is_empty) {
+        } else if good && let Some(empty) = condition.any.iter().position(Vec::is_empty) {
             // HAProxy takes this without a word, too; an alternative without a test is none.
-            let (index, word, side) = if condition.any[0].is_empty() {
-                (ors[0].0, ors[0].1, "before")
-            } else {
-                let after = condition.any.iter().position(Vec::is_empty).expect("there is one") - 1;
-                (ors[after].0, ors[after].1, "behind")
-            };
+            let side = if empty == 0 { "before" } else { "behind" };
+            let (index, word) = ors[empty.saturating_sub(1)];
             let message = format!("nothing stands {side} '{word}', which has no effect");
             self.diagnostics.warning(line.at(index), message);
             condition.any.retain(|terms| !terms.is_empty());

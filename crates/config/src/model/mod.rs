@@ -421,7 +421,8 @@ pub struct Tune {
     pub lua_forced_yield: Option<u32>,
     /// `tune.lua.maxmem`, bytes for all states together; 0 means unlimited.
     pub lua_maxmem: usize,
-    /// `tune.lua.bool-sample-conversion pre-3.1-bug`: Lua gets boolean samples as 0 and 1; HAProxy's default.
+    /// `tune.lua.bool-sample-conversion pre-3.1-bug`: Lua gets boolean samples as 0 and 1; HAProxy's default,
+    /// where it is not set.
     pub lua_bool_as_integer: Option<bool>,
     /// `tune.lua.openlibs`: a bit for each of [`LUA_LIBRARIES`].
     pub lua_libraries: u8,

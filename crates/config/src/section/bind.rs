@@ -438,17 +438,16 @@ const GROUPS_MAX: u32 = 32;
 
 /// Checks a set of threads as HAProxy does, and returns the lowest thread of each of its parts with their group; 0: none.
 fn threads(set: &str) -> Result<Vec<(u32, u32)>, String> {
-    let split = |part: &str| {
+    fn split(part: &str) -> Option<(u32, &str)> {
         let (group, range) = part.split_once('/')?;
-        group.bytes().all(|byte| byte.is_ascii_digit()).then(|| (group.parse().unwrap_or(0), range.to_owned()))
-    };
+        group.bytes().all(|byte| byte.is_ascii_digit()).then(|| (group.parse().unwrap_or(0), range))
+    }
     let in_groups = split(set).is_some();
     let most = if in_groups { GROUP_MAX } else { THREADS_MAX };
     let (mut group, mut lowest) = (0, Vec::new());
     for part in set.split(',') {
         let given = split(part).filter(|_| in_groups);
-        if let Some((number, _)) = &given {
-            let number = *number;
+        if let Some((number, _)) = given {
             if !(1..=GROUPS_MAX).contains(&number) {
                 return Err(format!(
                     "invalid thread group number '{number}', permitted range is 1..{GROUPS_MAX} in '{part}'."
@@ -456,7 +455,7 @@ fn threads(set: &str) -> Result<Vec<(u32, u32)>, String> {
             }
             group = number;
         }
-        let range = given.as_ref().map_or(part, |(_, range)| range);
+        let range = given.map_or(part, |(_, range)| range);
         let (first, last) = range.split_once('-').map_or((range, None), |(first, last)| (first, Some(last)));
         let number = |text: &str| text.parse().ok().filter(|number| (1..=most).contains(number));
         let from = match first {

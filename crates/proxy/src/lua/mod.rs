@@ -72,7 +72,7 @@ pub struct ScriptLine<'a> {
     pub level: u8,
     /// The text, without a newline.
     pub text: &'a str,
-    /// What the message is.
+    /// The kind of the message.
     pub kind: LineKind,
 }
 

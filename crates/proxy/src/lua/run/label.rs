@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Purpose;
 
-/// What a message is about.
+/// The subject of a message.
 #[derive(Clone, Copy)]
 pub(super) enum Label<'a> {
     Function(Purpose, &'a str),

@@ -236,7 +236,7 @@ pub struct StreamScripts {
     pub(crate) applet: Option<Box<AppletIo>>,
     /// Its filters, if its proxies have any.
     pub(crate) filters: Option<Box<StreamFilters>>,
-    /// What has come of the request's body while rules wait for something else.
+    /// The part of the request's body that has arrived while rules wait for something else.
     pub(crate) arrived: Option<Rc<RefCell<Content>>>,
     private: SmallVec<[(Weak<dyn PrivateValues>, u64); 1]>,
 }
