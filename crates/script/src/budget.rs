@@ -71,6 +71,8 @@ struct Slot {
     clock: CpuClock,
     /// Whether the thread is [`patient`].
     patient: bool,
+    /// The sequence whose slice is to end at once, and in which a C function leaves the thread although it is patient.
+    hurried: AtomicU64,
     /// Whether a [`Watch`] asks for the position of the script.
     asked: AtomicBool,
     place: UnsafeCell<Place>,
@@ -117,6 +119,17 @@ impl Watch {
     /// Returns whether a burst runs.
     pub fn runs(&self) -> bool {
         self.0.sequence.load(Ordering::Acquire) & 1 == 1
+    }
+
+    /// Lets the ticker end the slice of the burst that runs, if one does; a long C function leaves the thread even if it
+    /// is [`patient`].
+    pub fn end_slice(&self) {
+        self.0.hurried.store(self.0.sequence.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Returns the clock of the thread's CPU time.
+    pub fn clock(&self) -> CpuClock {
+        self.0.clock
     }
 
     /// Asks the thread for the position of its script, which [`Watch::answer`] returns soon. Meant for a thread that
@@ -214,13 +227,24 @@ pub fn is_patient() -> bool {
 /// Returns whether the burst that runs on this thread has been signalled: its slice is over.
 #[inline]
 pub(crate) fn is_over() -> bool {
+    is_in(|slot| &slot.fired)
+}
+
+/// Returns whether C functions leave this thread at the end of the slice: others wait for it, or it is to be left.
+pub(crate) fn is_hurried() -> bool {
+    !is_patient() || is_in(|slot| &slot.hurried)
+}
+
+/// Returns whether this sequence number of the thread's slot is that of the burst that runs.
+#[inline]
+fn is_in(number: impl Fn(&Slot) -> &AtomicU64) -> bool {
     let slot = SLOT.get();
     if slot.is_null() {
         return false;
     }
     // SAFETY: the slot lives as long as the pointer is set.
     let slot = unsafe { &*slot };
-    slot.fired.load(Ordering::Relaxed) == slot.sequence.load(Ordering::Relaxed)
+    number(slot).load(Ordering::Relaxed) == slot.sequence.load(Ordering::Relaxed)
 }
 
 /// Returns whether a burst runs on this thread.
@@ -253,6 +277,7 @@ fn register() -> *const Slot {
         thread: unsafe { libc::pthread_self() },
         clock: CpuClock::of_this_thread(),
         patient: is_patient(),
+        hurried: AtomicU64::new(0),
         asked: AtomicBool::new(false),
         place: UnsafeCell::new(Place { source: [0; SOURCE_MAX], line: 0 }),
         answered: AtomicBool::new(false),
@@ -288,9 +313,10 @@ fn tick() {
             if runs || is_new {
                 period = period.min(if slot.patient { PATIENT_TICK } else { TICK });
             }
-            if runs && is_new {
+            let is_hurried = runs && slot.hurried.load(Ordering::Acquire) == sequence;
+            if runs && is_new && !is_hurried {
                 watched.since = slot.clock.ran();
-            } else if runs && slot.clock.ran().saturating_sub(watched.since) >= SLICE {
+            } else if is_hurried || runs && slot.clock.ran().saturating_sub(watched.since) >= SLICE {
                 slot.fired.store(sequence, Ordering::Release);
                 // SAFETY: the thread is alive, as said above.
                 unsafe { libc::pthread_kill(slot.thread, SIGNAL) };

@@ -49,5 +49,8 @@ pub use sandbox::{
     seal, seal_strictly,
 };
 pub use state::{Error, ErrorKind, State, host, traceback};
-pub use turns::{is_filtered, let_change_priorities, set_nice, short_turns, try_priorities};
+pub use turns::{
+    is_filtered, let_change_priorities, let_return_from_idle, may_return_from_idle, poll_turn, run_as_usual,
+    run_when_idle, set_nice, short_turns, try_priorities, yield_after_turns,
+};
 pub use value::{argument, check_bytes, push_bytes, raise, to_bytes};

@@ -202,7 +202,7 @@ pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) 
         if core.running.limits.expire(may_leave || budget::is_patient()) {
             return Poll::Stop;
         }
-        if budget::is_patient() || !may_leave { Poll::Go } else { Poll::Leave }
+        if may_leave && budget::is_hurried() { Poll::Leave } else { Poll::Go }
     }
 }
 

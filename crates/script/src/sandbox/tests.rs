@@ -1,9 +1,10 @@
 //! Tests that long-running functions poll often enough, and work correctly whatever a poll answers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::run::tests::{answer, asked};
-use crate::{Budget, Burst, Error, MemoryLimit, Poll, State, ffi, patient, to_bytes};
+use crate::{Budget, Burst, Error, MemoryLimit, Poll, State, Watch, ffi, patient, to_bytes};
 
 /// Scripts whose C functions run long, each with its minimum number of polls. Their results show whether all work was
 /// done.
@@ -91,6 +92,33 @@ fn run(state: &mut State, code: &str) -> (Result<String, Error>, u32) {
     state.recycle(coroutine);
     state.release(function);
     (result, forced)
+}
+
+#[test]
+fn a_long_function_leaves_a_patient_thread_whose_slice_is_ended() {
+    let burst = std::thread::spawn(|| {
+        patient(true);
+        let mut state = sandbox();
+        let forever = b"return ('a'):rep(40):find(('a*'):rep(40) .. 'b')";
+        let function = state.compile(forever, c"=x").expect("it compiles").expect("on a patient thread");
+        let coroutine = state.begin(&function, &[], &[]).expect("a coroutine");
+        let (watch, is_over) = (Watch::of_this_thread(), AtomicBool::new(false));
+        let burst = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    watch.end_slice();
+                    std::thread::yield_now();
+                }
+            });
+            // SAFETY: the coroutine holds the function alone.
+            let burst = unsafe { state.resume(&coroutine, 0, &mut Budget::default()) };
+            is_over.store(true, Ordering::Relaxed);
+            burst
+        });
+        state.recycle(coroutine);
+        burst
+    });
+    assert_eq!(burst.join().expect("the thread"), Burst::Forced);
 }
 
 #[test]

@@ -158,12 +158,19 @@ pub fn reloaded(master: &mut UnixStream) {
     let _ = master.write_all(&[master::RELOADED]);
 }
 
-/// Finds out whether this process may change priorities of its threads, if it runs under a filter of system calls: a
-/// child tries, and is killed if the filter does not want that. To be called while the process has one thread.
+/// Prepares changes of its threads' priorities, for which this process may have the privilege now only.
+///
+/// Under a filter of system calls, a child tries these changes, and is killed if the filter does not want them. To be
+/// called while the process has one thread.
 pub fn try_priorities() {
-    if !sluicegate_script::is_filtered() {
-        return;
+    if sluicegate_script::is_filtered() {
+        try_in_child();
     }
+    sluicegate_script::let_return_from_idle();
+}
+
+/// Decides whether this process changes priorities by what happens to a child that does so.
+fn try_in_child() {
     // The child ends without what else belongs to an end: the buffers of the standard streams are the parent's.
     let may = match fork() {
         Ok(Fork::Child) => {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
+use super::call::Call;
 use super::control::Write;
 use super::errors_only::ErrorsOnly;
 use super::limited::{Limited, MUCH, Size};
-use super::run::{Call, WORDS_BYTES_MAX};
+use super::run::WORDS_BYTES_MAX;
 use super::source::Flags;
 use super::take::Take;
 use super::watched::Awaited;
@@ -69,6 +70,10 @@ pub(crate) struct Active {
     pub(crate) waits: Waits,
     /// Whether it runs on a thread that it may occupy for long.
     pub(crate) is_patient: bool,
+    /// Whether it runs on a [spare](super::spare) thread, which it leaves before it calls a command.
+    pub(crate) is_spare: bool,
+    /// Whether it has called a command since this was cleared.
+    pub(crate) has_called: bool,
     /// Whether its commands may run although memory is full (`allow-oom`).
     pub(crate) ignores_memory: bool,
     /// The row of the last command.
@@ -97,6 +102,7 @@ impl Active {
             Ran::Rejected
         };
         self.row = u16::MAX;
+        self.has_called = true;
         let Some(mut row) = row else {
             return match crate::redis::refusal(words[0]) {
                 Some(text) => error(out, &text),

@@ -194,6 +194,11 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
         let Host { active: Some(active), reply, words, .. } = host else { return 0 };
         reply.clear();
         let may_leave = !active.is_patient && sluicegate_script::can_wait(lua);
+        if active.is_patient {
+            sluicegate_script::poll_turn();
+        } else if leaves_spare(lua, host_of(lua)) {
+            return wait(lua, host_of(lua), how);
+        }
         let watch = active.watch(row, words.len());
         let ran = active.execute(row, words, how.wants_reply(), may_leave, reply);
         if let Some(watch) = watch {
@@ -542,6 +547,9 @@ pub(super) unsafe fn log(lua: *mut lua_State) -> c_int {
             return fail(lua, c"Invalid debug level.");
         }
         let host = host_of(lua);
+        if leaves_spare(lua, host) {
+            return sluicegate_script::wait(lua, 0, continuation!(log_here));
+        }
         host.reply.clear();
         for index in 2..=count {
             // As in Redis, arguments other than strings and numbers are skipped.
@@ -559,6 +567,37 @@ pub(super) unsafe fn log(lua: *mut lua_State) -> c_int {
             active.inner().scripts.log(level as u8, &host.reply);
         }
         0
+    }
+}
+
+/// Logs on a script thread.
+unsafe fn log_here(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: the arguments are still on the stack.
+    unsafe {
+        arrive(host_of(lua));
+        log(lua)
+    }
+}
+
+/// Returns whether the script runs on a spare thread and can leave it here, for something that takes locks. The caller
+/// waits then, and repeats itself after it has [arrived](arrive).
+///
+/// # Safety
+/// As [`sluicegate_script::can_wait`].
+pub(super) unsafe fn leaves_spare(lua: *mut lua_State, host: &mut Host) -> bool {
+    let Some(active) = host.active.as_mut().filter(|active| active.is_spare) else { return false };
+    // SAFETY: as promised by the caller.
+    let leaves = unsafe { sluicegate_script::can_wait(lua) };
+    if leaves {
+        active.waits = Waits::Thread;
+    }
+    leaves
+}
+
+/// Notes that the script has arrived on a script thread.
+pub(super) fn arrive(host: &mut Host) {
+    if let Some(active) = &mut host.active {
+        active.waits = Waits::Nothing;
     }
 }
 

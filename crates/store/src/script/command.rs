@@ -6,11 +6,12 @@ use std::sync::Arc;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::busy::Killed;
+use super::call::{Call, control_of};
 use super::code::Code;
 use super::control::Control;
 use super::interpreter;
 use super::registry::{Script, Sha};
-use super::run::{self, Call, Job, Pending, control_of};
+use super::run::{self, Job, Pending};
 use super::source::{self, Flags};
 use super::tell;
 use crate::Inner;

@@ -89,6 +89,9 @@ unsafe fn lock(lua: *mut lua_State) -> c_int {
     // the pending operation belongs to the host.
     unsafe {
         let host = host_of(lua);
+        if api::leaves_spare(lua, host) {
+            return sluicegate_script::wait(lua, 0, continuation!(lock_here));
+        }
         let count = ffi::lua_gettop(lua);
         if count == 0 {
             return fail(lua, c"dragonfly.lock wants at least one key");
@@ -124,6 +127,15 @@ unsafe fn lock(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// Locks on a script thread.
+unsafe fn lock_here(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: the keys are still on the stack.
+    unsafe {
+        api::arrive(host_of(lua));
+        lock(lua)
+    }
+}
+
 /// Returns the reason why a script may not have its keys, with its code if that is not ERR.
 fn refused_text(refused: SectionError) -> &'static [u8] {
     match refused {
@@ -151,6 +163,9 @@ unsafe fn locked(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
 unsafe fn unlock(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing with a destructor is alive where Lua may raise.
     unsafe {
+        if api::leaves_spare(lua, host_of(lua)) {
+            return sluicegate_script::wait(lua, 0, continuation!(unlock_here));
+        }
         let Some(active) = &mut host_of(lua).active else { return 0 };
         if !active.call.flags.has(Flags::NON_ATOMIC) {
             return fail(
@@ -164,6 +179,15 @@ unsafe fn unlock(lua: *mut lua_State) -> c_int {
             section.finish();
         }
         0
+    }
+}
+
+/// Unlocks on a script thread.
+unsafe fn unlock_here(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: as `lock_here`.
+    unsafe {
+        api::arrive(host_of(lua));
+        unlock(lua)
     }
 }
 

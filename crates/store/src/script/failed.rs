@@ -5,9 +5,10 @@ use std::ffi::c_int;
 use sluicegate_script::{ffi, to_bytes};
 
 use super::api::write_number;
+use super::call::Call;
 use super::convert;
 use super::interpreter::Name;
-use super::run::{Call, Runs};
+use super::run::Runs;
 
 impl Runs {
     /// Returns the text of the error that ended the script.

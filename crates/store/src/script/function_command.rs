@@ -8,11 +8,11 @@ use sluicegate_data::rdb::{dump_libraries, restore_libraries};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
+use super::call::{Call, control_of};
 use super::code::Code;
 use super::command::{about, evaluates, keys_or, may_write, named_to_kill, run, say_killed, start_call};
 use super::control::Control;
 use super::library::{Function, Library, Load, Policy, Source};
-use super::run::{Call, control_of};
 use super::source::Flags;
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Flags as CommandFlags};

@@ -9,7 +9,7 @@ use std::time::Instant;
 use sluicegate_transport::SLICE;
 
 use super::IN_TURN;
-use super::run::Call;
+use super::call::Call;
 use crate::big::KEYS_PER_LOOK;
 use crate::hold::{Gathered, Mode, Ticket};
 use crate::owned::Words;

@@ -18,6 +18,7 @@
 mod active;
 mod api;
 mod busy;
+mod call;
 mod code;
 pub(crate) mod command;
 mod control;
@@ -38,6 +39,7 @@ mod pending;
 mod registry;
 mod run;
 pub(crate) mod source;
+mod spare;
 mod take;
 mod tell;
 mod threads;

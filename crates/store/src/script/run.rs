@@ -14,8 +14,8 @@ use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, is_patient};
 use sluicegate_wire::resp::{Protocol, ReplySink};
 
 use super::active::{Active, Waits};
+use super::call::Call;
 use super::code::Code;
-use super::control::Control;
 use super::convert;
 use super::failed::{KILLED, at_place};
 use super::gather::{Gathering, Touched, begin, begin_at_once};
@@ -24,11 +24,10 @@ use super::library::{Library, Load, Policy};
 use super::limited::MUCH;
 pub(crate) use super::pending::{Heir, Pending};
 use super::source::Flags;
+use super::spare::{End, Slices, Spare};
 use super::take::{Take, Took};
 use super::threads::Done;
-use crate::behalf::Behalf;
 use crate::big::MANY_KEYS;
-use crate::catalogue::{Guard, Start};
 use crate::hold::{Mode, Ticket};
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
@@ -47,58 +46,6 @@ const WORDS_MAX: usize = 4096;
 
 /// The time limit for loading libraries.
 const LOAD_MAX: Duration = Duration::from_millis(500);
-
-/// The parameters of a call.
-#[derive(Clone)]
-pub(crate) struct Call {
-    /// The called code, as other clients see it.
-    pub(crate) control: Arc<Control>,
-    /// The number of words that are keys.
-    pub(crate) keys: usize,
-    pub(crate) db: u32,
-    /// The flags of the script, and of the command that calls it.
-    pub(crate) flags: Flags,
-    /// On whose behalf its commands run.
-    pub(crate) behalf: Behalf,
-    /// The permissions for its commands, if they are restricted.
-    pub(crate) guard: Option<Arc<dyn Guard>>,
-    /// The name of the calling command.
-    by: &'static str,
-}
-
-impl Call {
-    /// Returns a call of code with these flags, through a command with `more` flags.
-    pub(crate) fn new(start: &Start<'_>, code: Code, flags: Flags, more: Flags, keys: usize) -> Call {
-        Call::of(start, Arc::new(control_of(start, code, 0)), flags, more, keys)
-    }
-
-    /// Like [`new`](Self::new), for a call with an existing control.
-    pub(crate) fn of(start: &Start<'_>, control: Arc<Control>, flags: Flags, more: Flags, keys: usize) -> Call {
-        let by = match (&control.code, more.has(Flags::NO_WRITES)) {
-            (Code::Script(_), false) => "evalsha",
-            (Code::Script(_), true) => "evalsha_ro",
-            (Code::Function(..), false) => "fcall",
-            (Code::Function(..), true) => "fcall_ro",
-            (Code::Load(_), _) => "function",
-        };
-        let guard = start.guard.cloned();
-        Call { control, keys, db: start.db, flags: flags | more, behalf: start.behalf, guard, by }
-    }
-
-    pub(super) fn code(&self) -> &Code {
-        &self.control.code
-    }
-
-    /// Returns the mode in which its keys are held.
-    pub(super) fn mode(&self) -> Mode {
-        if self.flags.has(Flags::NO_WRITES) { Mode::Shared } else { Mode::Exclusive }
-    }
-}
-
-/// Returns the view of the called code for other clients.
-pub(super) fn control_of(start: &Start<'_>, code: Code, epoch: u64) -> Control {
-    Control::new(start.inner.ticket_id(), code, start.client, start.began, epoch)
-}
 
 /// The stages of a script.
 enum Stage {
@@ -293,6 +240,8 @@ impl Runs {
             protocol: Protocol::Resp2,
             waits: Waits::Nothing,
             is_patient: false,
+            is_spare: false,
+            has_called: false,
             ignores_memory: call.flags.has(Flags::ALLOW_OOM),
             row: 0,
             call,
@@ -457,6 +406,12 @@ impl Runs {
     }
 }
 
+impl Slices for Runs {
+    fn slice(&mut self) -> Burst {
+        self.burst()
+    }
+}
+
 impl Job {
     /// Returns a script that runs as part of a transaction's section.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
@@ -531,9 +486,50 @@ impl Job {
         }
     }
 
+    /// Returns whether the script has called a command since the last call of this.
+    pub(super) fn has_called(&mut self) -> bool {
+        match &mut self.stage {
+            Stage::Runs(runs) => std::mem::take(&mut runs.active().has_called),
+            _ => true,
+        }
+    }
+
     /// Continues for up to a slice. `is_patient`: it may occupy the thread for long.
     pub(crate) fn step(&mut self, context: &mut Context<'_>, is_patient: bool) -> Step {
         let step = self.go_on(context, is_patient);
+        self.note_wait(context, step)
+    }
+
+    /// Like [`step`](Self::step) on a script thread, for a script that only computes: on its spare thread up to the end
+    /// of the slice there, which is also returned.
+    pub(super) fn step_on(&mut self, spare: &Spare<Runs>, context: &mut Context<'_>) -> (Step, Option<End>) {
+        let (step, end) = match self.lend(spare) {
+            Some((step, end)) => (step, Some(end)),
+            None => (None, None),
+        };
+        let step = step.unwrap_or_else(|| self.go_on(context, true));
+        (self.note_wait(context, step), end)
+    }
+
+    /// Runs the script on a spare thread, if it runs and waits for nothing. Returns the end of the slice there and the
+    /// step that ends with it; no step if the script has to go on here.
+    fn lend(&mut self, spare: &Spare<Runs>) -> Option<(Option<Step>, End)> {
+        let Stage::Runs(runs) = &mut self.stage else { return None };
+        let active = runs.active();
+        if self.call.control.is_killed() || !matches!(active.waits, Waits::Nothing) {
+            return None;
+        }
+        (active.is_patient, active.is_spare) = (false, true);
+        let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else { return None };
+        let (mut runs, burst, end) = spare.run(runs);
+        let active = runs.active();
+        (active.is_patient, active.is_spare) = (true, false);
+        self.stage = Stage::Runs(runs);
+        let burst = burst.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Some((self.after(burst, true), end))
+    }
+
+    fn note_wait(&mut self, context: &mut Context<'_>, step: Step) -> Step {
         if let Step::Waits = step {
             self.list();
             self.call.control.listen(context.waker());
@@ -693,7 +689,14 @@ impl Job {
     #[inline]
     fn burst(&mut self, is_patient: bool) -> Option<Step> {
         let Stage::Runs(runs) = &mut self.stage else { return None };
-        match runs.burst() {
+        let burst = runs.burst();
+        self.after(burst, is_patient)
+    }
+    /// Handles the end of a burst like [`burst`](Self::burst).
+    #[inline]
+    fn after(&mut self, burst: Burst, is_patient: bool) -> Option<Step> {
+        let Stage::Runs(runs) = &mut self.stage else { return None };
+        match burst {
             Burst::Forced => {
                 self.inner.scripts.pool.count_running(&mut runs.interpreter);
                 self.list();

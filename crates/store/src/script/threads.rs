@@ -1,10 +1,14 @@
 //! Script threads: the execution of scripts beyond their first slice.
 //!
 //! They have a lower priority than the workers (`nice`), which request [shorter scheduler
-//! turns](sluicegate_script::short_turns), so the kernel gives a busy core to the workers first, and takes it from a
-//! script when a worker wakes. A script runs for a slice and then queues behind the other scripts; one whose keys are
-//! wanted goes first for a few slices. A script thread does not interrupt a long library function, so another thread is
-//! started if all existing ones are occupied by such functions.
+//! turns](sluicegate_script::short_turns), so the kernel gives a busy core to the workers first. Between two commands a
+//! script thread [yields the core](sluicegate_script::yield_after_turns) after a short turn. While a script only
+//! computes and the workers leave room, its slices run on the thread's [`spare`](super::spare) thread, which a worker
+//! preempts when it wakes.
+//!
+//! A script runs for a slice and then queues behind the other scripts; one whose keys are wanted goes first for a few
+//! slices. A script thread does not interrupt a long library function, so another thread is started if all existing
+//! ones are occupied by such functions.
 //!
 //! If the [maximum number of threads](THREADS_MAX) is occupied, those that have been for [`KEPT`] step aside: they get
 //! a core only when no other thread wants it, are no longer counted, and end with their function. So other scripts run
@@ -22,7 +26,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use sluicegate_script::CpuClock;
 
-use super::run::{Ended, Heir, Job, Step};
+use super::run::{Ended, Heir, Job, Runs, Step};
+use super::spare::{End, Room, Spare};
 use crate::claim::Claim;
 
 /// The maximum number of threads, not counting those that have stepped aside.
@@ -89,6 +94,8 @@ impl State {
 struct Post {
     thread: libc::pid_t,
     clock: CpuClock,
+    /// The clock of its spare thread.
+    spare: Option<CpuClock>,
     /// The number of turns that it has run.
     turns: u64,
     /// The turn in which it was examined last, and its CPU time when it was first examined in that turn.
@@ -102,13 +109,14 @@ impl Post {
     fn new() -> Post {
         // SAFETY: a thread may always ask for its number.
         let thread = unsafe { libc::gettid() };
-        Post { thread, clock: CpuClock::of_this_thread(), turns: 0, seen: (0, Duration::ZERO), is_aside: false }
+        let clock = CpuClock::of_this_thread();
+        Post { thread, clock, spare: None, turns: 0, seen: (0, Duration::ZERO), is_aside: false }
     }
 
     /// Returns whether the thread counts as occupied and has not stepped aside: it has used [`KEPT`] of CPU time since
     /// it was first examined in this turn.
     fn is_kept(&mut self) -> bool {
-        let ran = self.clock.ran();
+        let ran = self.clock.ran() + self.spare.map_or(Duration::ZERO, CpuClock::ran);
         if self.seen.0 != self.turns {
             self.seen = (self.turns, ran);
         }
@@ -127,6 +135,8 @@ struct Task {
     shared: Arc<Shared>,
     /// Taken by the thread that runs the script; empty after its end.
     job: Mutex<Option<Box<Job>>>,
+    /// Used by the same thread.
+    room: Mutex<Room>,
     /// Whether it is in the queue, or has to be queued when its slice is over.
     is_ready: AtomicBool,
     done: Mutex<Option<Done>>,
@@ -174,6 +184,7 @@ impl Threads {
         let task = Arc::new(Task {
             shared: self.0.clone(),
             job,
+            room: Mutex::default(),
             is_ready: AtomicBool::new(true),
             done: Mutex::new(Some(done)),
             worked_us: AtomicU64::new(0),
@@ -220,19 +231,21 @@ impl Shared {
 
     fn work(self: &Arc<Self>) {
         sluicegate_script::set_nice(0, NICE);
+        sluicegate_script::yield_after_turns();
         sluicegate_script::patient(true);
         let mut state = self.state.lock();
         let post = Post::new();
         let thread = post.thread;
+        let mut worker = Worker::new(post.clock);
         state.posts.push(post);
-        let mut favours = 0;
         loop {
             if let Some((task, _)) = state.ready.pop_front() {
                 if let Some(post) = state.post(thread) {
                     post.turns += 1;
+                    post.spare = worker.spare.as_ref().and_then(|spare| spare.as_ref().map(Spare::clock));
                 }
                 drop(state);
-                self.turn(task, &mut favours);
+                self.turn(task, &mut worker);
                 state = self.state.lock();
                 if state.post(thread).is_some_and(|post| post.is_aside) {
                     state.aside -= 1;
@@ -256,23 +269,26 @@ impl Shared {
     }
 
     /// Runs a slice of a script, and queues it again if it continues.
-    fn turn(self: &Arc<Self>, task: Arc<Task>, favours: &mut u8) {
-        let is_first = self.run(&task, favours);
+    fn turn(self: &Arc<Self>, task: Arc<Task>, worker: &mut Worker) {
+        let is_first = self.run(&task, worker);
         if let Some(first) = is_first {
             self.add(task, first);
         }
     }
 
     /// Runs a slice of a script. Returns whether it continues, and if so whether before the others.
-    fn run(&self, task: &Arc<Task>, favours: &mut u8) -> Option<bool> {
+    fn run(&self, task: &Arc<Task>, worker: &mut Worker) -> Option<bool> {
         let waker = Waker::from(task.clone());
         let mut place = task.job.lock();
         let job = place.as_mut()?;
         // From here on, a wake-up queues it again.
         task.is_ready.store(false, Ordering::SeqCst);
         let start = Instant::now();
-        let step =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.step(&mut Context::from_waker(&waker), true)));
+        let mut room = task.room.lock();
+        let step = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            worker.step(job, &mut room, &mut Context::from_waker(&waker))
+        }));
+        drop(room);
         let turn_us = start.elapsed().as_micros() as u64;
         let worked = Duration::from_micros(turn_us + task.worked_us.fetch_add(turn_us, Ordering::Relaxed));
         match step {
@@ -284,6 +300,7 @@ impl Shared {
                     // It was woken meanwhile, and so it is in the queue.
                     return None;
                 }
+                let favours = &mut worker.favours;
                 *favours = if is_wanted && *favours < FAVOURS { *favours + 1 } else { 0 };
                 Some(*favours > 0)
             }
@@ -307,6 +324,43 @@ impl Shared {
     }
 }
 
+/// What belongs to one script thread.
+struct Worker {
+    clock: CpuClock,
+    /// Its spare thread, from the first attempt to start one.
+    spare: Option<Option<Spare<Runs>>>,
+    /// The number of consecutive slices of a script whose keys others wait for.
+    favours: u8,
+}
+
+impl Worker {
+    fn new(clock: CpuClock) -> Worker {
+        Worker { clock, spare: None, favours: 0 }
+    }
+
+    /// Runs a slice of a script, on the spare thread if there is room.
+    fn step(&mut self, job: &mut Job, room: &mut Room, context: &mut Context<'_>) -> Step {
+        if room.may_be_spare()
+            && let Some(spare) = self.spare.get_or_insert_with(|| Spare::start(NICE))
+        {
+            let (step, end) = job.step_on(spare, context);
+            match end {
+                // It called a command where it could not leave.
+                Some(End::Slice) if job.has_called() => room.was_spare(End::Left),
+                Some(end) => room.was_spare(end),
+                None => room.forget(),
+            }
+            return step;
+        }
+        let (ran, start) = (self.clock.ran(), Instant::now());
+        let step = job.step(context, true);
+        if let Step::Forced = step {
+            room.took_turn(self.clock.ran().saturating_sub(ran), start.elapsed(), job.has_called());
+        }
+        step
+    }
+}
+
 /// Returns the number of threads that scripts get before one of these is occupied for long.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX)
@@ -314,6 +368,10 @@ fn cores() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::Poll;
+
     use sluicegate_testkit::wait_for;
 
     use super::*;
@@ -334,16 +392,16 @@ mod tests {
             let job = job_of(&store, &["EVAL", "while true do end", "1", key]);
             let (job, done) = (Mutex::new(Some(job)), Mutex::new(Some(Done::Nobody)));
             let (is_ready, worked_us) = (AtomicBool::new(true), AtomicU64::new(0));
-            Arc::new(Task { shared: shared.clone(), job, is_ready, done, worked_us })
+            Arc::new(Task { shared: shared.clone(), job, room: Mutex::default(), is_ready, done, worked_us })
         });
         tasks.iter().for_each(|task| shared.add(task.clone(), false));
         let waiting: Vec<_> =
             wanted.iter().map(|&place| ask(&store, &["GET", names[place]]).expect_err("held")).collect();
-        let mut favours = 0;
+        let mut worker = Worker::new(CpuClock::of_this_thread());
         let turn = |_| {
             let (task, _) = shared.state.lock().ready.pop_front().expect("none ends");
             let place = tasks.iter().position(|known| Arc::ptr_eq(known, &task)).expect("one of them");
-            shared.turn(task, &mut favours);
+            shared.turn(task, &mut worker);
             place
         };
         let trace = (0..count).map(turn).collect();
@@ -408,6 +466,53 @@ mod tests {
             let turns: u64 = state.posts.iter().map(|post| post.turns).sum();
             (turns > 20 * THREADS_MAX as u64).then_some(())
         });
+        kill_all(&store);
+    }
+
+    #[test]
+    fn a_script_computes_on_a_spare_thread_and_does_the_rest_on_its_own() {
+        let store = store();
+        let threads = &store.0.scripts.threads;
+        let names: Arc<Mutex<Vec<String>>> = Arc::default();
+        let logged = names.clone();
+        store.0.scripts.set_log(move |_, _| {
+            logged.lock().push(std::thread::current().name().unwrap_or_default().to_owned());
+        });
+        // The comparison function cannot be suspended, and so calls its command wherever it is.
+        let script = "local sum = 0 for turn = 1, 20 do for i = 1, 400000 do sum = sum + i % 3 end \
+                      redis.call('INCR', KEYS[1]) redis.log(redis.LOG_WARNING, 'a turn') \
+                      table.sort({3, 1, 2}, function(a, b) redis.call('INCR', KEYS[2]) return a < b end) end \
+                      return {sum, redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])}";
+        let mut was_spare = false;
+        // Other tests may leave no room for a while.
+        wait_for("a spare thread", || {
+            assert!(ask(&store, &["DEL", "turns", "compared"]).is_ok());
+            names.lock().clear();
+            // The ticker may be late, so that the script ends in its first slice.
+            let mut parked = ask(&store, &["EVAL", script, "2", "turns", "compared"]).err()?;
+            let reply = wait_for("its end", || {
+                was_spare |= threads.0.state.lock().posts.iter().any(|post| post.spare.is_some());
+                match Pin::new(&mut parked).poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(reply) => Some(String::from_utf8_lossy(&reply).into_owned()),
+                    Poll::Pending => None,
+                }
+            });
+            let compared = reply.strip_prefix("*3\r\n:8000000\r\n$2\r\n20\r\n$2\r\n").expect("the numbers");
+            assert!(compared.trim().parse::<u32>().is_ok_and(|compared| compared >= 40 && compared % 20 == 0));
+            was_spare.then_some(())
+        });
+        let names = names.lock();
+        assert_eq!(names.len(), 20);
+        assert!(names.iter().all(|name| name != "store-spare"), "{names:?}");
+    }
+
+    #[test]
+    fn a_script_that_computes_is_ended_on_its_spare_thread() {
+        let store = store();
+        let threads = &store.0.scripts.threads;
+        add(&store, "while true do end", 1);
+        let has_spare = || threads.0.state.lock().posts.iter().any(|post| post.spare.is_some());
+        wait_for("a spare thread", || has_spare().then_some(()));
         kill_all(&store);
     }
 

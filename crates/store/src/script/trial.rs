@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use sluicegate_script::ffi;
 
+use super::call::Call;
 use super::code::Code;
 use super::command::script_of;
-use super::run::{Call, Job, Pending, Step};
+use super::run::{Job, Pending, Step};
 use super::source::Flags;
 use crate::catalogue::Start;
 use crate::command::asked::ask;
