@@ -104,7 +104,8 @@ pub fn may_return_from_idle(nice: libc::c_int) -> bool {
         set_nice(0, nice);
         run_when_idle(0) && run_as_usual(0)
     };
-    std::thread::spawn(tries).join().unwrap_or(false)
+    // Without a thread to try it nothing is promised.
+    std::thread::Builder::new().spawn(tries).is_ok_and(|thread| thread.join().unwrap_or(false))
 }
 
 /// Raises the limit that [`may_return_from_idle`] depends on, to that of the usual nice value, if this process has the

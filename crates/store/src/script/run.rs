@@ -515,8 +515,10 @@ impl Job {
     /// step that ends with it; no step if the script has to go on here.
     fn lend(&mut self, spare: &Spare<Runs>) -> Option<(Option<Step>, End)> {
         let Stage::Runs(runs) = &mut self.stage else { return None };
+        // The limit of a library's loading is one of real time.
+        let has_limit = runs.budget.total.is_some();
         let active = runs.active();
-        if self.call.control.is_killed() || !matches!(active.waits, Waits::Nothing) {
+        if has_limit || self.call.control.is_killed() || !matches!(active.waits, Waits::Nothing) {
             return None;
         }
         (active.is_patient, active.is_spare) = (false, true);

@@ -156,9 +156,9 @@ impl<S: Slices> Spare<S> {
         }
     }
 
-    /// Returns the clock of its CPU time.
-    pub(super) fn clock(&self) -> CpuClock {
-        self.watch.clock()
+    /// Returns its number, and the clock of its CPU time.
+    pub(super) fn thread(&self) -> (libc::pid_t, CpuClock) {
+        (self.thread, self.watch.clock())
     }
 
     /// Runs a script for a slice on the spare thread, and waits for its end. An error is a panic there.
@@ -166,7 +166,7 @@ impl<S: Slices> Spare<S> {
         let mut place = self.shared.place.lock();
         *place = Place::Given(script);
         self.shared.changed.notify_one();
-        let (mut since, mut ran, mut is_early) = (Instant::now(), self.clock().ran(), false);
+        let (mut since, mut ran, mut is_early) = (Instant::now(), self.watch.clock().ran(), false);
         loop {
             match std::mem::replace(&mut *place, Place::Empty) {
                 Place::Back(script, burst) => {
@@ -186,7 +186,7 @@ impl<S: Slices> Spare<S> {
             if !self.shared.changed.wait_for(&mut place, LOOK).timed_out() {
                 continue;
             }
-            let (now, has_run) = (Instant::now(), self.clock().ran());
+            let (now, has_run) = (Instant::now(), self.watch.clock().ran());
             is_early |= has_run.saturating_sub(ran) * LEAST < now - since;
             (since, ran) = (now, has_run);
             if is_early {
