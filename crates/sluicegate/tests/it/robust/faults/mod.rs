@@ -37,6 +37,8 @@ enum Act {
     Queued(u64),
     /// Waits until the section's server is to be connected to.
     Connecting,
+    /// Waits until the section has counted a request, so that its rules have run.
+    Counted,
     /// Waits until so many lines of the case are logged.
     Lines(usize),
     /// Reads nothing until the log line is there.
@@ -49,7 +51,7 @@ enum Act {
     Reset,
 }
 
-use Act::{Await, AwaitAll, Connecting, Drip, End, Finish, Lines, Logged, Queued, Reset, Signal, Wait};
+use Act::{Await, AwaitAll, Connecting, Counted, Drip, End, Finish, Lines, Logged, Queued, Reset, Signal, Wait};
 
 fn send(bytes: impl Into<Vec<u8>>) -> Act {
     Act::Send(bytes.into())
@@ -167,6 +169,7 @@ struct Scene<'a> {
     queued: &'a (dyn Fn() -> u64 + Sync),
     /// How many streams have the server.
     connecting: &'a (dyn Fn() -> u64 + Sync),
+    requests: &'a (dyn Fn() -> u64 + Sync),
     /// The lines that are logged so far, in their order.
     lines: &'a (dyn Fn() -> Vec<String> + Sync),
 }
@@ -189,6 +192,7 @@ impl Scene<'_> {
             AwaitAll(count) => self.await_signals(*count),
             Queued(count) => wait_for("the queue", || ((self.queued)() == *count).then_some(())),
             Connecting => wait_for("the server", || ((self.connecting)() > 0).then_some(())),
+            Counted => wait_for("the request", || ((self.requests)() > 0).then_some(())),
             Lines(count) => wait_for("log lines", || ((self.lines)().len() >= *count).then_some(())),
             Logged => wait_for("the log lines", || self.over().then_some(())),
             _ => return false,
@@ -218,7 +222,7 @@ impl Side<'_> {
                 End => self.receive_until(b"nothing like this is ever sent"),
                 Finish => drop(self.stream.shutdown(Shutdown::Write)),
                 Reset => super::reset_on_close(&self.stream),
-                Await | AwaitAll(_) | Queued(_) | Connecting | Lines(_) | Logged => {
+                Await | AwaitAll(_) | Queued(_) | Connecting | Counted | Lines(_) | Logged => {
                     self.scene.wait(act);
                 }
             }
@@ -398,6 +402,7 @@ fn transcripts<P: Sync>(
                         ended: AtomicU32::new(0),
                         queued: &|| queued(stats, &section),
                         connecting: &|| super::stat(stats, &section, "s", "scur"),
+                        requests: &|| super::stat(stats, &section, "FRONTEND", "req_tot"),
                         lines: &lines,
                     };
                     converse(front, back, &scene)
@@ -411,7 +416,8 @@ fn transcripts<P: Sync>(
 
 /// Returns whether a client sends something as soon as it is connected.
 fn speaks_first(acts: &[Act]) -> bool {
-    let is_wait = |act: &&Act| matches!(act, Await | AwaitAll(_) | Queued(_) | Connecting | Lines(_) | Logged);
+    let is_wait =
+        |act: &&Act| matches!(act, Await | AwaitAll(_) | Queued(_) | Connecting | Counted | Lines(_) | Logged);
     matches!(acts.iter().find(|act| !is_wait(act)), Some(Act::Send(_)))
 }
 
