@@ -1,20 +1,21 @@
-//! The ticker, its signal and the hook, which make long-running scripts yield and end them.
+//! The timer, its signal and the hook, which make long-running scripts yield and end them.
 //!
-//! A worker enters a burst by storing the running coroutine and bumping a sequence number to odd, and leaves it by
-//! bumping it to even: two atomic writes each, no clock. One ticker thread looks at all workers every [`TICK`] or more
-//! often; a worker that has used a tick of CPU time since it was first seen in an odd sequence gets [`SIGNAL`], whose
-//! handler runs on that worker's thread and so may arm the hook of its running coroutine (`lua_sethook` is
-//! async-signal-safe on the own thread, not from another).
+//! A worker enters a burst by storing the running coroutine and the time stamp, and bumping a sequence number to odd, and
+//! leaves it by bumping it to even: no clock, no system call. Each thread that runs scripts has a [`Timer`], which the
+//! first burst after a pause starts. Its [`SIGNAL`] comes on the thread itself; the handler sees how long the burst that
+//! runs has done so. If it has had its slice, the handler arms the hook of its running coroutine (`lua_sethook` is
+//! async-signal-safe on the own thread, not from another); if not, it starts the timer for the rest. If no burst runs, the
+//! timer rests until the next one.
 //!
 //! CPU time and not wall-clock time, because scripts that share a state rely on running alone between two waits as long
 //! as they are short: a script that the kernel preempted must not count as long because the machine is busy.
 //!
 //! The hook yields if all enclosing calls can be yielded across; otherwise it retries every few instructions until a
 //! fraction (`1 / BLOCKED_PART`) of the burst's limit is used up. The clock is read only here and by bursts that follow
-//! a yield; a first burst that was never signalled lasted less than two ticks and counts as nothing.
+//! a yield; a first burst that was never signalled lasted less than a slice and counts as nothing.
 //!
-//! Cost: while scripts run, a thousand wake-ups of the ticker a second (about 0.3 % of a core), each with a system call
-//! for every thread whose burst outlives a look; a hundred when idle.
+//! Cost: 1,500 signals a second and thread while scripts run, which is 4 % of a core on a virtual machine that leaves it
+//! for each timer; two system calls for the first burst after a pause; nothing while no script runs.
 //!
 //! A [`Watch`] shows other threads that a thread runs a burst, and the current line of its script: the handler of the
 //! same signal records the line.
@@ -25,32 +26,38 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fence};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::clock::CpuClock;
 use crate::ffi::{self, lua_Debug, lua_State};
 use crate::run::Reason;
 use crate::state::Core;
+use crate::timer::{Timer, monotonic_ns, stamp};
 
-/// The ticker's interval while scripts run: a burst is asked to yield when it has run for one to two of these.
-pub const TICK: Duration = Duration::from_millis(1);
+/// CPU time after which a burst is asked to yield.
+pub const SLICE: Duration = Duration::from_micros(650);
 
-/// CPU time after which a burst is asked to yield; a little less than a tick, so that a burst that ran without
-/// interruption is asked at the second check.
-const SLICE: Duration = Duration::from_micros(900);
+/// The least CPU time after which a burst is asked to yield: one that has run for less at the end of the timer's interval
+/// gets the rest of its slice.
+const LEAST: Duration = Duration::from_micros(300);
 
-/// The ticker's interval while a script runs on a [patient] thread. A worker that shares a core with that thread loses
-/// the core at the end of its scheduler turn, and the kernel may leave it to the script until the next event there: its
-/// own tick, which is 4 ms with most distributions, or the wake-up of the ticker.
-const PATIENT_TICK: Duration = Duration::from_micros(400);
+/// Both on a [patient] thread, for which only other scripts wait.
+const PATIENT_SLICE: Duration = Duration::from_micros(1200);
+const PATIENT_LEAST: Duration = Duration::from_micros(1000);
 
-/// The ticker's interval if no script ran since the last check.
-const IDLE_TICK: Duration = Duration::from_millis(10);
-
-/// The signal that the ticker sends to a worker.
+/// The signal of the timer, and of a thread that ends a slice or [asks](Watch::ask).
 pub const SIGNAL: c_int = libc::SIGURG;
+
+/// The part of an interval for which a thread runs that is not waiting for something.
+const STANDS_PART: u64 = 8;
+
+/// The longest interval, while a thread does not run in a burst.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// The longest CPU time that a script had a thread that is not [patient], in nanoseconds.
+static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 
 /// The number of instructions between two checks of the clock in a burst that can't yield.
 const WATCH: c_int = 1000;
@@ -65,10 +72,17 @@ struct Slot {
     sequence: AtomicU64,
     /// The innermost coroutine that runs. Written by the thread itself, read by the handler on the same thread.
     running: AtomicPtr<lua_State>,
-    /// The sequence that the ticker signalled: a handler that comes late sees another one and does nothing.
+    /// The time stamp at which the burst began. Written by the thread itself.
+    began: AtomicU64,
+    /// The sequence of the burst whose slice is over.
     fired: AtomicU64,
+    timer: Timer,
+    /// The moment at which the timer was started. Written by the thread itself.
+    armed: Armed,
     thread: libc::pthread_t,
     clock: CpuClock,
+    /// The thread's CPU time at which the burst whose slice is over began, or less, in nanoseconds.
+    since_ns: AtomicU64,
     /// Whether the thread is [`patient`].
     patient: bool,
     /// The sequence whose slice is to end at once, and in which a C function leaves the thread although it is patient.
@@ -78,6 +92,23 @@ struct Slot {
     place: UnsafeCell<Place>,
     /// Whether the position was written.
     answered: AtomicBool,
+}
+
+/// The moment at which a timer was started.
+#[derive(Default)]
+struct Armed {
+    /// Whether the timer is running.
+    is: AtomicBool,
+    /// The time at which it expires.
+    until_ns: AtomicU64,
+    /// The time, the time stamp, and the thread's CPU time.
+    at_ns: AtomicU64,
+    stamp: AtomicU64,
+    ran_ns: AtomicU64,
+    /// The sequence, and the CPU time that its burst had had, at least and at most.
+    sequence: AtomicU64,
+    least_ns: AtomicU64,
+    most_ns: AtomicU64,
 }
 
 // SAFETY: `place` is written by the handler on the slot's thread between `asked` and `answered`, and read by the
@@ -112,7 +143,7 @@ impl Watch {
             register();
         }
         let slot = SLOT.get();
-        let found = slots().iter().find(|watched| ptr::eq(Arc::as_ptr(&watched.slot), slot)).map(|w| w.slot.clone());
+        let found = slots().iter().find(|listed| ptr::eq(Arc::as_ptr(listed), slot)).cloned();
         Watch(found.expect("the thread is registered"))
     }
 
@@ -121,10 +152,14 @@ impl Watch {
         self.0.sequence.load(Ordering::Acquire) & 1 == 1
     }
 
-    /// Lets the ticker end the slice of the burst that runs, if one does; a long C function leaves the thread even if it
-    /// is [`patient`].
+    /// Ends the slice of the burst that runs, if one does; a long C function leaves the thread even if it is [`patient`].
     pub fn end_slice(&self) {
-        self.0.hurried.store(self.0.sequence.load(Ordering::Acquire), Ordering::Release);
+        let sequence = self.0.sequence.load(Ordering::Acquire);
+        if sequence & 1 == 1 {
+            self.0.hurried.store(sequence, Ordering::Release);
+            self.0.fired.store(sequence, Ordering::Release);
+            self.signal();
+        }
     }
 
     /// Returns the clock of the thread's CPU time.
@@ -138,8 +173,12 @@ impl Watch {
     pub fn ask(&self) {
         self.0.answered.store(false, Ordering::Relaxed);
         self.0.asked.store(true, Ordering::Release);
+        self.signal();
+    }
+
+    fn signal(&self) {
         // A thread removes its slot from the list before it ends.
-        if slots().iter().any(|watched| Arc::ptr_eq(&watched.slot, &self.0)) {
+        if slots().iter().any(|slot| Arc::ptr_eq(slot, &self.0)) {
             // SAFETY: the thread is alive while the list is locked; only the thread itself removes it.
             unsafe { libc::pthread_kill(self.0.thread, SIGNAL) };
         }
@@ -187,21 +226,13 @@ unsafe fn answer(slot: &Slot, running: *mut lua_State) {
     slot.answered.store(true, Ordering::Release);
 }
 
-/// A thread watched by the ticker, with its last state.
-struct Watched {
-    slot: Arc<Slot>,
-    sequence: u64,
-    /// The thread's CPU time when it was first seen in this sequence.
-    since: Duration,
-}
-
-/// Removes the slot from the ticker's list when its thread ends, so that no signal goes to an ended thread.
+/// Removes the slot from the list when its thread ends, so that no signal goes to an ended thread.
 struct Registration(Arc<Slot>);
 
 impl Drop for Registration {
     fn drop(&mut self) {
         SLOT.set(ptr::null());
-        slots().retain(|watched| !Arc::ptr_eq(&watched.slot, &self.0));
+        slots().retain(|listed| !Arc::ptr_eq(listed, &self.0));
     }
 }
 
@@ -254,35 +285,34 @@ pub(crate) fn runs() -> bool {
     !slot.is_null() && unsafe { (*slot).sequence.load(Ordering::Relaxed) } & 1 == 1
 }
 
-fn slots() -> std::sync::MutexGuard<'static, Vec<Watched>> {
-    static SLOTS: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+fn slots() -> std::sync::MutexGuard<'static, Vec<Arc<Slot>>> {
+    static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers this thread, and starts the ticker with the first thread of the process.
+/// Registers this thread.
 #[cold]
 fn register() -> *const Slot {
-    // By process, because the ticker's thread does not survive the fork that creates a daemon.
-    static STARTED: AtomicU32 = AtomicU32::new(0);
-    let process = std::process::id();
-    if STARTED.swap(process, Ordering::AcqRel) != process {
-        install_handler();
-        std::thread::Builder::new().name("lua-ticker".into()).spawn(tick).expect("the ticker's thread starts");
-    }
+    static HANDLER: Once = Once::new();
+    HANDLER.call_once(install_handler);
     let slot = Arc::new(Slot {
         sequence: AtomicU64::new(0),
         running: AtomicPtr::new(ptr::null_mut()),
+        began: AtomicU64::new(0),
         fired: AtomicU64::new(0),
+        timer: Timer::of_this_thread(SIGNAL),
+        armed: Armed::default(),
         // SAFETY: a thread may always query its own identifier.
         thread: unsafe { libc::pthread_self() },
         clock: CpuClock::of_this_thread(),
+        since_ns: AtomicU64::new(0),
         patient: is_patient(),
         hurried: AtomicU64::new(0),
         asked: AtomicBool::new(false),
         place: UnsafeCell::new(Place { source: [0; SOURCE_MAX], line: 0 }),
         answered: AtomicBool::new(false),
     });
-    slots().push(Watched { slot: Arc::clone(&slot), sequence: 0, since: Duration::ZERO });
+    slots().push(Arc::clone(&slot));
     let raw = Arc::as_ptr(&slot);
     REGISTRATION.set(Some(Registration(slot)));
     SLOT.set(raw);
@@ -300,29 +330,114 @@ fn install_handler() {
     }
 }
 
-fn tick() {
-    let mut period = IDLE_TICK;
-    loop {
-        std::thread::sleep(period);
-        period = IDLE_TICK;
-        // A thread removes its slot from the list before it ends, so the listed threads are alive while it is locked.
-        for watched in slots().iter_mut() {
-            let slot = &watched.slot;
-            let sequence = slot.sequence.load(Ordering::Acquire);
-            let (runs, is_new) = (sequence & 1 == 1, sequence != watched.sequence);
-            if runs || is_new {
-                period = period.min(if slot.patient { PATIENT_TICK } else { TICK });
-            }
-            let is_hurried = runs && slot.hurried.load(Ordering::Acquire) == sequence;
-            if runs && is_new && !is_hurried {
-                watched.since = slot.clock.ran();
-            } else if is_hurried || runs && slot.clock.ran().saturating_sub(watched.since) >= SLICE {
-                slot.fired.store(sequence, Ordering::Release);
-                // SAFETY: the thread is alive, as said above.
-                unsafe { libc::pthread_kill(slot.thread, SIGNAL) };
-            }
-            watched.sequence = sequence;
+impl Slot {
+    /// Returns the CPU time after which a burst is asked to yield, and the least one.
+    fn slice(&self) -> (Duration, Duration) {
+        if self.patient { (PATIENT_SLICE, PATIENT_LEAST) } else { (SLICE, LEAST) }
+    }
+
+    /// Records the coroutine that runs from now on inside the burst; returns the previous one.
+    #[inline]
+    fn switch(&self, coroutine: *mut lua_State) -> *mut lua_State {
+        let before = self.running.load(Ordering::Relaxed);
+        self.running.store(coroutine, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // The handler has armed the coroutine that ran when the slice was over.
+        if self.fired.load(Ordering::Relaxed) == self.sequence.load(Ordering::Relaxed) && !coroutine.is_null() {
+            // SAFETY: the coroutine is about to run on this thread, or does so.
+            unsafe { arm(coroutine) };
         }
+        before
+    }
+
+    /// Starts the timer. On the slot's own thread.
+    fn start(&self, after: Duration, now_ns: u64, ran_ns: u64, (least_ns, most_ns): (u64, u64)) {
+        let armed = &self.armed;
+        armed.at_ns.store(now_ns, Ordering::Relaxed);
+        armed.stamp.store(stamp(), Ordering::Relaxed);
+        armed.ran_ns.store(ran_ns, Ordering::Relaxed);
+        armed.sequence.store(self.sequence.load(Ordering::Relaxed), Ordering::Relaxed);
+        armed.least_ns.store(least_ns, Ordering::Relaxed);
+        armed.most_ns.store(most_ns, Ordering::Relaxed);
+        armed.until_ns.store(now_ns + after.as_nanos() as u64, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        armed.is.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        self.timer.start(after);
+    }
+
+    /// Starts the timer for a burst that has just begun.
+    #[cold]
+    fn start_for_burst(&self) {
+        self.start(self.slice().0, monotonic_ns(), self.clock.ran().as_nanos() as u64, (0, 0));
+    }
+
+    /// Ends the slice of the burst that runs, if it has had it. Called by the handler, so the burst stands still.
+    fn expire(&self) {
+        let (armed, now_ns) = (&self.armed, monotonic_ns());
+        if !armed.is.load(Ordering::Relaxed) || now_ns < armed.until_ns.load(Ordering::Relaxed) {
+            return; // Another thread's signal.
+        }
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        if sequence & 1 == 0 {
+            armed.is.store(false, Ordering::Relaxed);
+            return;
+        }
+        let ran_ns = self.clock.ran().as_nanos() as u64;
+        // What has gone by since the timer was started, in time, in CPU time and in stamps.
+        let gone_ns = now_ns - armed.at_ns.load(Ordering::Relaxed);
+        let used_ns = ran_ns.saturating_sub(armed.ran_ns.load(Ordering::Relaxed));
+        let had @ (least_ns, most_ns) = if armed.sequence.load(Ordering::Relaxed) == sequence {
+            let before = |ns: &AtomicU64| ns.load(Ordering::Relaxed) + used_ns;
+            (before(&armed.least_ns), before(&armed.most_ns))
+        } else {
+            let now = stamp();
+            let since = |stamp: &AtomicU64| now.saturating_sub(stamp.load(Ordering::Relaxed));
+            used_by_last(gone_ns, used_ns, since(&armed.stamp), since(&self.began))
+        };
+        let (slice, least) = self.slice();
+        let has_had = Duration::from_nanos(least_ns);
+        if has_had < least {
+            // A C function that waits for something is not to be interrupted a thousand times a second.
+            let stands = used_ns < gone_ns / STANDS_PART;
+            let pause = if stands { Duration::from_nanos(2 * gone_ns).min(PAUSE_MAX) } else { Duration::ZERO };
+            self.start(pause.max(slice - has_had), now_ns, ran_ns, had);
+            return;
+        }
+        self.since_ns.store(ran_ns.saturating_sub(most_ns), Ordering::Relaxed);
+        self.fired.store(sequence, Ordering::Relaxed);
+        self.start(slice, now_ns, ran_ns, had);
+    }
+}
+
+/// Returns the CPU time that the last burst of an interval has had, at least and at most, from the interval's time and CPU
+/// time and from the stamps that have gone by since both began: the time in which the thread did not run may lie in this
+/// burst or before it.
+fn used_by_last(gone_ns: u64, used_ns: u64, stamps: u64, stamps_of_last: u64) -> (u64, u64) {
+    let part = u128::from(stamps_of_last.min(stamps)) * u128::from(gone_ns) / u128::from(stamps.max(1));
+    let last_ns = part as u64;
+    (last_ns.saturating_sub(gone_ns.saturating_sub(used_ns)), last_ns.min(used_ns))
+}
+
+/// Returns the longest CPU time for which a script had a thread that others wait for, or a little more. Scripts that end
+/// before they are asked to yield are not counted.
+pub fn longest_slice() -> Duration {
+    Duration::from_nanos(LONGEST_NS.load(Ordering::Relaxed))
+}
+
+/// Forgets the [longest](longest_slice).
+pub fn reset_longest_slice() {
+    LONGEST_NS.store(0, Ordering::Relaxed);
+}
+
+/// Counts the burst that has just ended on this thread for [`longest_slice`], if its slice was over.
+#[cold]
+pub(crate) fn count_slice() {
+    // SAFETY: a burst ran on this thread, so the slot is set.
+    let slot = unsafe { &*SLOT.get() };
+    if !slot.patient && slot.fired.load(Ordering::Relaxed) + 1 == slot.sequence.load(Ordering::Relaxed) {
+        let ran_ns = slot.clock.ran().as_nanos() as u64;
+        LONGEST_NS.fetch_max(ran_ns.saturating_sub(slot.since_ns.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 }
 
@@ -338,6 +453,7 @@ extern "C" fn handler(_: c_int) {
         // SAFETY: as below.
         unsafe { answer(slot, running) };
     }
+    slot.expire();
     if running.is_null() || slot.fired.load(Ordering::Acquire) != slot.sequence.load(Ordering::Relaxed) {
         return;
     }
@@ -359,7 +475,7 @@ unsafe fn arm(running: *mut lua_State) {
     }
 }
 
-/// Ends the slice of the script on this thread, as the ticker would, if others wait for the thread: the script is
+/// Ends the slice of the script on this thread, as the timer would, if others wait for the thread: the script is
 /// suspended before its next instruction, or at its next poll.
 pub(crate) fn leave_soon() {
     let slot = SLOT.get();
@@ -372,30 +488,48 @@ pub(crate) fn leave_soon() {
     if slot.patient || running.is_null() {
         return;
     }
+    // It leaves by itself, so its slice is not counted.
+    slot.since_ns.store(u64::MAX, Ordering::Relaxed);
     slot.fired.store(slot.sequence.load(Ordering::Relaxed), Ordering::Release);
     // SAFETY: as in the handler.
     unsafe { arm(running) };
 }
 
-/// Begins a burst of `coroutine` on this thread.
+/// Begins a burst of `coroutine` on this thread. Within another burst (a script of the proxy calls one of a store) it is a
+/// part of that one. Returns the value for [`leave`].
 #[inline]
-pub(crate) fn enter(coroutine: *mut lua_State) {
+pub(crate) fn enter(coroutine: *mut lua_State) -> *mut lua_State {
     let mut slot = SLOT.get();
     if slot.is_null() {
         slot = register();
     }
     // SAFETY: the slot lives as long as the pointer is set.
     let slot = unsafe { &*slot };
+    let sequence = slot.sequence.load(Ordering::Relaxed);
+    if sequence & 1 == 1 {
+        return slot.switch(coroutine);
+    }
     slot.running.store(coroutine, Ordering::Relaxed);
+    slot.began.store(stamp(), Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
-    slot.sequence.store(slot.sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
+    slot.sequence.store(sequence + 1, Ordering::Release);
+    // The handler stops the timer only outside of bursts.
+    compiler_fence(Ordering::SeqCst);
+    if !slot.armed.is.load(Ordering::Relaxed) {
+        slot.start_for_burst();
+    }
+    ptr::null_mut()
 }
 
-/// Ends the burst.
+/// Ends the burst, or the part of it.
 #[inline]
-pub(crate) fn leave() {
+pub(crate) fn leave(before: *mut lua_State) {
     // SAFETY: `enter` was called on this thread, so the slot is set.
     let slot = unsafe { &*SLOT.get() };
+    if !before.is_null() {
+        slot.switch(before);
+        return;
+    }
     slot.sequence.store(slot.sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
     compiler_fence(Ordering::SeqCst);
     slot.running.store(ptr::null_mut(), Ordering::Relaxed);
@@ -409,10 +543,20 @@ pub(crate) fn switch(coroutine: *mut lua_State) -> *mut lua_State {
         return ptr::null_mut(); // Code that runs at startup has neither a burst nor a budget.
     }
     // SAFETY: as in `enter`.
+    unsafe { &*slot }.switch(coroutine)
+}
+
+/// Lets the timer rest at once. For a thread that has run scripts and continues with something else, which a late signal
+/// must not interrupt.
+pub fn rest() {
+    let slot = SLOT.get();
+    if slot.is_null() {
+        return;
+    }
+    // SAFETY: as in `enter`.
     let slot = unsafe { &*slot };
-    let before = slot.running.load(Ordering::Relaxed);
-    slot.running.store(coroutine, Ordering::Relaxed);
-    before
+    slot.armed.is.store(false, Ordering::Relaxed);
+    slot.timer.stop();
 }
 
 /// The limits of the burst that runs.
@@ -435,7 +579,7 @@ impl Limits {
     /// suspended, it has a fraction of the burst's time.
     pub(crate) fn expire(&mut self, may_yield: bool) -> bool {
         let now = Instant::now();
-        let started = *self.started.get_or_insert_with(|| now - TICK);
+        let started = *self.started.get_or_insert_with(|| now - SLICE);
         let elapsed = now.duration_since(started);
         let over = |limit: Option<Duration>| limit.is_some_and(|limit| elapsed >= limit);
         self.expired |= over(self.left) || over(self.burst);
@@ -470,5 +614,20 @@ unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
             return;
         }
         ffi::lua_sethook(lua, Some(hook), ffi::LUA_MASKCOUNT, WATCH);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_the_last_burst_lies_between_its_bounds() {
+        assert_eq!(used_by_last(1000, 1000, 50, 10), (200, 200), "the thread has run all the time");
+        assert_eq!(used_by_last(1000, 1000, 50, 60), (1000, 1000), "stamps of two cores");
+        assert_eq!(used_by_last(1000, 900, 50, 10), (100, 200));
+        assert_eq!(used_by_last(1000, 100, 50, 40), (0, 100), "the thread has hardly run");
+        assert_eq!(used_by_last(1000, 1200, 50, 40), (800, 800), "clocks are read one after the other");
+        assert_eq!(used_by_last(0, 0, 0, 0), (0, 0));
     }
 }

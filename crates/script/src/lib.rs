@@ -9,9 +9,9 @@
 //! coroutines created by the script: `coroutine.resume` and `coroutine.wrap` are reimplemented ([`coroutine`]) and
 //! yield on behalf of the inner coroutine, so only the driver ever sees it.
 //!
-//! **Budget.** A short burst costs two atomic writes at its start and two at its end. A ticker thread checks every
-//! worker that runs Lua; one that has been in the same burst for a tick gets a signal, whose handler arms a hook on the
-//! running coroutine, and the hook yields ([`Burst::Forced`]) or, where it cannot yield or the time is used up, raises
+//! **Budget.** A short burst costs a few atomic writes and a time stamp. A timer of each thread that runs Lua sends it a
+//! signal a thousand times a second; if the same burst has run for a slice, the handler arms a hook on the running
+//! coroutine, and the hook yields ([`Burst::Forced`]) or, where it cannot yield or the time is used up, raises
 //! `execution timeout` ([`budget`]).
 //!
 //! **Invariants.** A [`State`] is used by one thread at a time (it is `Send`, not `Sync`; [`BurstLock`] shares one). No
@@ -33,10 +33,11 @@ mod run;
 mod sandbox;
 mod standard;
 mod state;
+mod timer;
 mod turns;
 mod value;
 
-pub use budget::{Watch, is_patient, patient};
+pub use budget::{Watch, is_patient, longest_slice, patient, reset_longest_slice, rest};
 pub use clock::CpuClock;
 pub use guard::guard;
 pub use lock::{BurstGuard, BurstLock, Locking};

@@ -246,7 +246,7 @@ pub(crate) unsafe fn weigh_small(lua: *mut lua_State, bytes: usize) -> Poll {
 pub unsafe fn leave(lua: *mut lua_State, continuation: lua_KFunction) -> c_int {
     // SAFETY: as promised by the caller; `poll` saw that a yield is possible.
     unsafe {
-        // The hook that the ticker armed would end the next burst as it begins.
+        // The hook that the handler armed would end the next burst as it begins.
         ffi::lua_sethook(lua, None, 0, 0);
         Core::of(lua).running.reason = Reason::Forced;
         ffi::lua_yieldk(lua, 0, 0, Some(continuation))
@@ -307,15 +307,16 @@ impl State {
         running.yieldable = true;
         running.root = thread;
         let mut results = 0;
-        budget::enter(thread);
+        let before = budget::enter(thread);
         // SAFETY: the coroutine is alive (pinned) and not running; errors come back as a status.
         let status = unsafe { ffi::lua_resume(thread, ptr::null_mut(), args, &mut results) };
-        budget::leave();
+        budget::leave(before);
         let running = &mut self.core().running;
         running.yieldable = false;
         running.root = ptr::null_mut();
         if let Some(started) = running.limits.started {
             budget.used += started.elapsed();
+            budget::count_slice();
         }
         match status {
             ffi::LUA_OK => Burst::Done(results),
@@ -387,11 +388,11 @@ impl State {
             } else {
                 core.running.carried.retain(|(root, _)| *root != thread);
                 core.running.yieldable = false;
-                core.running.limits = Limits { burst: Some(budget::TICK * 100), ..Limits::default() };
+                core.running.limits = Limits { burst: Some(Duration::from_millis(100)), ..Limits::default() };
                 ffi::lua_sethook(thread, None, 0, 0);
-                budget::enter(thread);
+                let before = budget::enter(thread);
                 ffi::lua_closethread(thread, ptr::null_mut());
-                budget::leave();
+                budget::leave(before);
                 ffi::lua_sethook(thread, None, 0, 0);
                 ffi::lua_settop(thread, 0);
                 core.running.forget_unhooked(thread);

@@ -4,7 +4,8 @@
 //! A thread runs SET, GET, INCR and DEL on the store as a worker does, and asks its own CPU clock around each command:
 //! while the database grows from nothing to ten million keys, while half of them are given an expiry, while a set of
 //! five million members is deleted, while those keys expire within a second, and while the memory of what has gone is
-//! put together. Another thread calls [`Store::tick`] ten times a second, as the control thread does.
+//! put together. Last, it calls scripts that exceed their slice, and so continue on another thread. A further thread calls
+//! [`Store::tick`] ten times a second, as the control thread does.
 //!
 //! Time in which the thread does not run is not in these figures, as when the machine does other things; what an
 //! interrupt or the hypervisor takes while it runs is. So a phase without a store shows what the machine itself adds.
@@ -28,6 +29,8 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// Above this a command counts as a stall.
 const STALL_NS: u64 = 1_000_000;
+/// Scripts that exceed their slice.
+const SCRIPTS: u64 = 500;
 /// Words of one command that fills.
 const BATCH: usize = 1_000;
 
@@ -84,6 +87,21 @@ impl Worker {
         assert!(self.out.first().is_some_and(|byte| *byte != b'-'), "{}", String::from_utf8_lossy(&self.out));
     }
 
+    /// Runs a script, by the clock as far as this thread executes it, and waits for its end.
+    fn run_script(&mut self) {
+        self.out.clear();
+        let script = "local sum = 0 for i = 1, 2000000 do sum = sum + i end return sum";
+        let before = cpu_ns();
+        let mut out = ReplyWriter::new(&mut self.out, Protocol::Resp2);
+        let executed = execute(&self.store, &mut self.caller, &[b"EVAL", script.as_bytes(), b"0"], &mut out);
+        self.times.add(cpu_ns() - before);
+        if let Executed::Parked(mut parked) = executed {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            self.out = runtime.block_on(&mut parked);
+        }
+        assert_eq!(self.out, b":2000001000000\r\n");
+    }
+
     /// Runs a command by the clock.
     fn time(&mut self, words: &[&[u8]]) {
         self.out.clear();
@@ -126,6 +144,7 @@ fn keys(store: &Store) -> u64 {
 }
 
 fn main() {
+    sluicegate_script::short_turns();
     allocator::configure();
     let count: usize = std::env::args().nth(1).map_or(10_000_000, |word| word.parse().expect("a number of keys"));
     let store = Store::new(StoreOptions::default());
@@ -193,6 +212,15 @@ fn main() {
     let start = Instant::now();
     worker.time_while(|_| start.elapsed() < Duration::from_secs(5));
     worker.print("compaction");
+
+    // The first one makes the interpreter.
+    worker.run_script();
+    worker.times = Times::default();
+    for round in 0..SCRIPTS {
+        worker.run_script();
+        std::thread::sleep(Duration::from_micros(100 * round % 30_000));
+    }
+    worker.print("scripts");
     over.store(true, Ordering::Relaxed);
     ticking.join().expect("ticks go well");
 }

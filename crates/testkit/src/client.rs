@@ -97,6 +97,8 @@ impl Client {
                 true
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+            // By the timer of a thread that runs scripts, too.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => self.fill(),
             Err(error) => panic!("nothing within {PATIENCE:?} ({error}); so far {:?}", self.seen()),
         }
     }

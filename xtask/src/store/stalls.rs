@@ -47,10 +47,10 @@ pub(super) fn stalls(options: &Options) -> Result<Part, String> {
         "Execution of single-key commands (SET, GET, INCR, DEL) by the CPU clock of the thread, in µs, in one process \
          with the store: while it grows to {KEYS} keys, half of them are given an expiry, a set of {ELEMENTS} members is \
          deleted, the {ELEMENTS} keys expire within a second, and what they leave is put together. The first row has the same clock around 50 \
-         multiplications: what the machine adds. One run.\n\n\
+         multiplications: what the machine adds. The last one has EVALs of a loop of two million steps, after the first, as far as their caller's thread executes them. One run.\n\n\
          | | commands | longest | above 1 ms | one of a million above |\n|---|---|---|---|---|"
     );
-    let (mut worst, mut expired_ms) = (0.0_f64, f64::NAN);
+    let (mut worst, mut script, mut expired_ms) = (0.0_f64, f64::NAN, f64::NAN);
     for line in text.lines() {
         println!("{line}");
         let words: Vec<&str> = line.split(' ').collect();
@@ -59,14 +59,22 @@ pub(super) fn stalls(options: &Options) -> Result<Part, String> {
             ("expired", Some(ms), _) => expired_ms = ms,
             (phase, Some(_), Some(longest)) => {
                 let _ = writeln!(part.text, "| {} |", words.join(" | "));
-                if phase != "nothing" {
-                    worst = worst.max(longest);
+                match phase {
+                    "nothing" => {}
+                    "scripts" => script = longest,
+                    _ => worst = worst.max(longest),
                 }
             }
             _ => return Err(format!("{} says {line:?}", program.display())),
         }
     }
     part.goal("longest single-key command by the CPU clock, ms", "≤ 1", worst / 1000.0, |ms| ms <= 1.0);
+    part.goal(
+        "longest slice of a script on its caller's thread, by the CPU clock, ms",
+        "≤ 1",
+        script / 1000.0,
+        |ms| ms <= 1.0,
+    );
     part.goal("5 M keys gone after their last one expired, s", "≤ 1", expired_ms / 1000.0, |s| s <= 1.0);
     Ok(part)
 }

@@ -336,7 +336,7 @@ other calls that would wait raise the same error. A log line may only read the s
 `the stream cannot be changed here`. While another thread runs in the shared state, a log line waits for it for at most
 20 ms; after that the sample is missing, and a message (at most one a second) reports it. Scripts of `lua-load-per-thread` do not share their state.
 
-**Run time.** A script is preempted after 1 to 2 ms, between two instructions or within the functions of the libraries:
+**Run time.** A script is preempted after 0.3 to 0.65 ms of CPU time, between two instructions or within the functions of the libraries:
 searches (`find`, `match`, `gmatch`, `gsub`), `sort` and other functions that run long or call functions of the script
 (comparisons, replacements, metamethods such as `__tostring`, `__index`, `__len`) are suspended and continued. Preempted
 scripts take turns, one slice in each iteration of the worker's event loop, so however many there are, they delay other
@@ -350,6 +350,9 @@ to 32 MiB (`resulting string too large`, `not enough memory`), and a layout of `
 **Finalizers** (`__gc`) run after the burst in which their object was collected, or before `collectgarbage` returns, as
 coroutines with a budget of 1 s; a finalizer that exceeds it is ended with an alert. Finalizers may not wait and have no
 stream: methods of `txn` raise.
+
+**Signals.** The end of a slice is a signal (SIGURG, as in Go). System calls continue after it, except those that Linux
+never continues, such as `poll`, or `recv` on a socket with a timeout: C modules must call these again (`EINTR`).
 
 **Watchdog.** Blocking I/O and C modules can block a worker. After a second without an iteration of its event loop an alert
 names the worker, the line of its script and the seconds (again each time the duration has doubled, and when the worker

@@ -313,6 +313,7 @@ impl LuaStates {
             run_init(&mut state, *reference)
                 .map_err(|message| LoadError { at: None, message: format!("Lua init: {message}") })?;
         }
+        sluicegate_script::rest();
         if let Some(running) = self.shared.running.read().upgrade() {
             self.quiet_mailers(&running);
         }

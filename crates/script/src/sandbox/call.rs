@@ -10,7 +10,7 @@ use crate::ffi::{self, lua_KContext, lua_State};
 ///
 /// An error that a coroutine catches unwinds the C stack to its beginning, and resets the count by which Lua itself
 /// limits nested C calls. So protected calls within error handlers would continue until a million slots are full, and
-/// everything that walks through them, such as each check of the ticker, would take milliseconds.
+/// everything that walks through them, such as the end of each slice, would take milliseconds.
 const DEPTH_MAX: c_int = 20_000;
 
 /// Raises if calls are nested too deeply for another protected one.

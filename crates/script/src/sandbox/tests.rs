@@ -142,7 +142,7 @@ fn what_runs_long_asks_often_and_does_not_mind_the_answer() {
             match result {
                 Err(error) => assert!(error.message.ends_with("script stopped"), "{code}: {error}"),
                 // A function that calls back into the script polls once more if the callee was forced to yield, which
-                // depends on the ticker: a run may have fewer polls than the first one had.
+                // depends on the timer: a run may have fewer polls than the first one had.
                 Ok(result) => assert!(asked() < at && result == expected, "{code}: went on after poll {at} of {polls}"),
             }
         }

@@ -47,9 +47,9 @@ unsafe fn panics(lua: *mut lua_State) -> c_int {
     0
 }
 
-/// Keeps its thread from running until twenty looks of the ticker have gone by.
+/// Keeps its thread from running for twenty slices.
 unsafe fn stands_still(_: *mut lua_State) -> c_int {
-    std::thread::sleep(20 * sluicegate_script::budget::TICK);
+    std::thread::sleep(20 * sluicegate_script::budget::SLICE);
     0
 }
 

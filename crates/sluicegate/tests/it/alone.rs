@@ -689,6 +689,24 @@ fn a_slow_script_is_logged_once_as_by_redis() {
 }
 
 #[test]
+fn the_longest_slice_of_a_script_is_counted() {
+    let place = Place::new();
+    let (_store, address) = place.start(&[]);
+    let mut client = Client::connect(&address);
+    let mut longest = || {
+        let info = client.ask(&["INFO", "stats"]);
+        let line = info.lines().find_map(|line| line.strip_prefix("script_longest_slice_usec:"));
+        line.expect("the field").parse::<u64>().expect("a number")
+    };
+    assert_eq!(longest(), 0);
+    let mut other = Client::connect(&address);
+    assert_eq!(other.ask(&["EVAL", "for i = 1, 3e7 do end return 'ends'", "0"]), "$4\r\nends\r\n");
+    assert!(longest() > 0);
+    assert_eq!(other.ask(&["CONFIG", "RESETSTAT"]), "+OK\r\n");
+    assert_eq!(longest(), 0);
+}
+
+#[test]
 fn flags_of_scripts_are_given_on_the_command_line() {
     let place = Place::new();
     let (_program, address) = place.start(&["--default_lua_flags", "no-writes,allow-undeclared-keys"]);

@@ -89,6 +89,37 @@ fn haproxy_lua_runs_scripts_of_the_store_without_a_socket() {
 }
 
 #[test]
+fn a_long_script_that_a_script_calls_does_not_keep_the_worker() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = "
+local store = core.redis('main')
+core.register_action('waits', {'http-req'}, function(txn)
+  store:eval([[#!lua flags=disable-atomicity
+    local turns = 0
+    repeat turns = turns + 1 until turns % 1000 == 0 and redis.call('GET', 'stop')]], 0)
+end)
+core.register_action('stops', {'http-req'}, function(txn) store:set('stop', 1) end)
+";
+    std::fs::write(directory.path().join("scripts.lua"), script).unwrap();
+    let gate = Listening::new();
+    let text = format!(
+        "global\n    nbthread 1\n    lua-load @DIR@/scripts.lua\nstore main\n\
+         defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
+         frontend front\n    bind \"{}\"\n    http-request lua.waits if {{ path /waits }}\n    \
+         http-request lua.stops if {{ path /stops }}\n    http-request return status 200\n",
+        gate.word()
+    );
+    let _server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+    let mut waiting = Client::connect(&gate.address());
+    waiting.send("GET /waits HTTP/1.1\r\nHost: x\r\n\r\n");
+    // The other one's request comes to a worker that is free, or is never answered.
+    let mut other = Client::connect(&gate.address());
+    other.send("GET /stops HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(other.read_response().status, 200);
+    assert_eq!(waiting.read_response().status, 200);
+}
+
+#[test]
 fn scripts_of_the_store_write_to_the_log_targets_of_the_proxy() {
     let directory = tempfile::tempdir().unwrap();
     let lua = "core.register_action('say', {'http-req'}, function()

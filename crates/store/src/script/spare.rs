@@ -131,7 +131,7 @@ impl<S: Slices> Spare<S> {
         let (of_thread, (sender, started)) = (shared.clone(), sync_channel(1));
         let work = move || {
             sluicegate_script::patient(true);
-            // The thread is registered with the ticker while nothing keeps it from the core.
+            // The thread is registered for signals while nothing keeps it from the core.
             let watch = Watch::of_this_thread();
             if !is_idle {
                 sluicegate_script::set_nice(0, NICE_MAX);
@@ -331,7 +331,6 @@ mod tests {
         let steps = || {
             let store = store();
             let mut job = job_of(&store, &["EVAL", "while true do end", "0"]);
-            // The ticker, which the script has started, stays where it was.
             stay_on_one_core();
             let spare = Spare::start(0).expect("a thread");
             let is_over = AtomicBool::new(false);

@@ -504,7 +504,7 @@ mod tests {
         wait_for("a spare thread", || {
             assert!(ask(&store, &["DEL", "turns", "compared"]).is_ok());
             names.lock().clear();
-            // The ticker may be late, so that the script ends in its first slice.
+            // The script may end in its first slice.
             let mut parked = ask(&store, &["EVAL", script, "2", "turns", "compared"]).err()?;
             let reply = wait_for("its end", || {
                 was_spare |= threads.0.state.lock().posts.iter().any(|post| post.spare.is_some());

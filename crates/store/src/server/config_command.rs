@@ -272,6 +272,7 @@ pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyW
     *server.store_reset_at.lock() = server.store.stats();
     *server.syncs_reset_at.lock() = server.store.0.replication.figures.syncs();
     server.store.0.memory.evicted_clients().store(0, Ordering::Relaxed);
+    sluicegate_script::reset_longest_slice();
     out.ok();
     Outcome::Done
 }

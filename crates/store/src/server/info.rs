@@ -334,6 +334,7 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         writeln!(out, "acl_access_denied_{what}:{count}")?;
     }
     let sections = &server.store.0.sections;
+    writeln!(out, "script_longest_slice_usec:{}", sluicegate_script::longest_slice().as_micros())?;
     writeln!(out, "sections_parked:{}", sections.parked.load(Ordering::Relaxed))?;
     writeln!(out, "sections_granted:{}", sections.granted.load(Ordering::Relaxed))?;
     writeln!(out, "sections_moved:{}", sections.moved.load(Ordering::Relaxed))?;

@@ -30,7 +30,7 @@ const LONG: [(&str, &str); 23] = [
     ("return string.rep('x', 3e6)", "local s = struct.pack(...) return tostring(#s)"),
     ("return string.rep('x', 3e6)", "return tostring(struct.size(...))"),
     ("return string.rep('x', 3e6)", "local n = struct.unpack(..., ...) return tostring(n)"),
-    // So fast that it takes many to outlast a ticker that the kernel lets wait.
+    // So fast that it takes many to outlast a slice.
     (
         "return string.rep('x', 5e7)",
         "local s for i = 1, 50 do
