@@ -1,7 +1,7 @@
 //! The timer, its signal and the hook, which make long-running scripts yield and end them.
 //!
 //! A worker enters a burst by storing the running coroutine and the time stamp, and bumping a sequence number to odd, and
-//! leaves it by bumping it to even: no clock, no system call. Each thread that runs scripts has a [`Timer`], which the
+//! leaves it by bumping it to even: no clock, no system call. Each thread that runs scripts has a timer, which the
 //! first burst after a pause starts. Its [`SIGNAL`] comes on the thread itself; the handler sees how long the burst that
 //! runs has done so. If it has had its slice, the handler arms the hook of its running coroutine (`lua_sethook` is
 //! async-signal-safe on the own thread, not from another); if not, it starts the timer for the rest. If no burst runs, the
