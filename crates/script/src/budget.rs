@@ -385,7 +385,8 @@ impl Slot {
         }
         let ran_ns = self.clock.ran().as_nanos() as u64;
         // What has gone by since the timer was started, in time, in CPU time and in stamps.
-        let gone_ns = now_ns - armed.at_ns.load(Ordering::Relaxed);
+        let at_ns = armed.at_ns.load(Ordering::Relaxed);
+        let gone_ns = now_ns - at_ns;
         let used_ns = ran_ns.saturating_sub(armed.ran_ns.load(Ordering::Relaxed));
         let had @ (least_ns, most_ns) = if armed.sequence.load(Ordering::Relaxed) == sequence {
             let before = |ns: &AtomicU64| ns.load(Ordering::Relaxed) + used_ns;
@@ -399,8 +400,9 @@ impl Slot {
         let has_had = Duration::from_nanos(least_ns);
         if has_had < least {
             // A C function that waits for something is not to be interrupted a thousand times a second.
+            let interval = Duration::from_nanos(armed.until_ns.load(Ordering::Relaxed) - at_ns);
             let stands = used_ns < gone_ns / STANDS_PART;
-            let pause = if stands { Duration::from_nanos(2 * gone_ns).min(PAUSE_MAX) } else { Duration::ZERO };
+            let pause = if stands { (2 * interval).min(PAUSE_MAX) } else { Duration::ZERO };
             self.start(pause.max(slice - has_had), now_ns, ran_ns, had);
             return;
         }
@@ -430,12 +432,14 @@ pub fn reset_longest_slice() {
     LONGEST_NS.store(0, Ordering::Relaxed);
 }
 
-/// Counts the burst that has just ended on this thread for [`longest_slice`], if its slice was over.
+/// Counts the burst that has just ended on this thread, or the part of one, for [`longest_slice`], if its slice was over.
 #[cold]
 pub(crate) fn count_slice() {
     // SAFETY: a burst ran on this thread, so the slot is set.
     let slot = unsafe { &*SLOT.get() };
-    if !slot.patient && slot.fired.load(Ordering::Relaxed) + 1 == slot.sequence.load(Ordering::Relaxed) {
+    // The outermost one has bumped the sequence.
+    let bumps = slot.sequence.load(Ordering::Relaxed).wrapping_sub(slot.fired.load(Ordering::Relaxed));
+    if !slot.patient && bumps <= 1 {
         let ran_ns = slot.clock.ran().as_nanos() as u64;
         LONGEST_NS.fetch_max(ran_ns.saturating_sub(slot.since_ns.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
