@@ -30,11 +30,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fen
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::clock::CpuClock;
+use crate::clock::{CpuClock, monotonic_ns, stamp};
 use crate::ffi::{self, lua_Debug, lua_State};
 use crate::run::Reason;
 use crate::state::Core;
-use crate::timer::{Timer, monotonic_ns, stamp};
+use crate::timer::Timer;
 
 /// CPU time after which a burst is asked to yield.
 pub const SLICE: Duration = Duration::from_micros(650);
@@ -50,10 +50,10 @@ const PATIENT_LEAST: Duration = Duration::from_micros(1000);
 /// The signal of the timer, and of a thread that ends a slice or [asks](Watch::ask).
 pub const SIGNAL: c_int = libc::SIGURG;
 
-/// The part of an interval for which a thread runs that is not waiting for something.
+/// A thread that has run for less than `1 / STANDS_PART` of an interval is waiting for something.
 const STANDS_PART: u64 = 8;
 
-/// The longest interval, while a thread does not run in a burst.
+/// The longest interval while a thread waits within a burst.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// The longest CPU time that a script had a thread that is not [patient], in nanoseconds.
@@ -369,7 +369,7 @@ impl Slot {
     /// Starts the timer for a burst that has just begun.
     #[cold]
     fn start_for_burst(&self) {
-        self.start(self.slice().0, monotonic_ns(), self.clock.ran().as_nanos() as u64, (0, 0));
+        self.start(self.slice().0, monotonic_ns(), self.clock.ran_ns(), (0, 0));
     }
 
     /// Ends the slice of the burst that runs, if it has had it. Called by the handler, so the burst stands still.
@@ -383,8 +383,8 @@ impl Slot {
             armed.is.store(false, Ordering::Relaxed);
             return;
         }
-        let ran_ns = self.clock.ran().as_nanos() as u64;
-        // What has gone by since the timer was started, in time, in CPU time and in stamps.
+        let ran_ns = self.clock.ran_ns();
+        // The time and the CPU time since the timer was started.
         let at_ns = armed.at_ns.load(Ordering::Relaxed);
         let gone_ns = now_ns - at_ns;
         let used_ns = ran_ns.saturating_sub(armed.ran_ns.load(Ordering::Relaxed));
@@ -440,7 +440,7 @@ pub(crate) fn count_slice() {
     // The outermost one has bumped the sequence.
     let bumps = slot.sequence.load(Ordering::Relaxed).wrapping_sub(slot.fired.load(Ordering::Relaxed));
     if !slot.patient && bumps <= 1 {
-        let ran_ns = slot.clock.ran().as_nanos() as u64;
+        let ran_ns = slot.clock.ran_ns();
         LONGEST_NS.fetch_max(ran_ns.saturating_sub(slot.since_ns.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! A timer that sends a signal to the thread that created it, and a time stamp that costs a few cycles.
+//! A timer that sends a signal to the thread that created it.
 //!
 //! The kernel delivers the signal from the timer's interrupt. So it comes on time however busy the cores are, which
 //! the wake-up of another thread does not: that one has to wait for a core until a worker's turn ends, up to a tick of
@@ -57,42 +57,5 @@ impl Drop for Timer {
     fn drop(&mut self) {
         // SAFETY: it was created, and is deleted once.
         unsafe { libc::timer_delete(self.0) };
-    }
-}
-
-/// Returns the monotonic time in nanoseconds. Async-signal-safe.
-pub(crate) fn monotonic_ns() -> u64 {
-    // SAFETY: a timespec is plain data, and the kernel fills it.
-    let time = unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time);
-        time
-    };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Returns a number that grows at a constant rate; which one is to be found by comparison with a clock. Threads that move
-/// to another core may see it go back a little.
-#[inline]
-pub(crate) fn stamp() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every processor of this architecture has the instruction.
-    unsafe {
-        std::arch::x86_64::_rdtsc()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    monotonic_ns()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stamps_and_times_grow() {
-        let (stamp_before, before) = (stamp(), monotonic_ns());
-        std::thread::sleep(Duration::from_millis(1));
-        assert!(stamp() > stamp_before);
-        assert!(monotonic_ns() >= before + 1_000_000);
     }
 }

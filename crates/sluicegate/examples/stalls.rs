@@ -80,11 +80,16 @@ impl Worker {
         self.out.clear();
         let executed =
             execute(&self.store, &mut self.caller, words, &mut ReplyWriter::new(&mut self.out, Protocol::Resp2));
+        self.wait(executed);
+        assert!(self.out.first().is_some_and(|byte| *byte != b'-'), "{}", String::from_utf8_lossy(&self.out));
+    }
+
+    /// Waits for the reply of a command that is worked aside.
+    fn wait(&mut self, executed: Executed) {
         if let Executed::Parked(mut parked) = executed {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             self.out = runtime.block_on(&mut parked);
         }
-        assert!(self.out.first().is_some_and(|byte| *byte != b'-'), "{}", String::from_utf8_lossy(&self.out));
     }
 
     /// Runs a script, by the clock as far as this thread executes it, and waits for its end.
@@ -95,10 +100,7 @@ impl Worker {
         let mut out = ReplyWriter::new(&mut self.out, Protocol::Resp2);
         let executed = execute(&self.store, &mut self.caller, &[b"EVAL", script.as_bytes(), b"0"], &mut out);
         self.times.add(cpu_ns() - before);
-        if let Executed::Parked(mut parked) = executed {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-            self.out = runtime.block_on(&mut parked);
-        }
+        self.wait(executed);
         assert_eq!(self.out, b":2000001000000\r\n");
     }
 
