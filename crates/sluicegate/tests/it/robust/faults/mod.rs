@@ -12,7 +12,6 @@ mod waits;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -165,16 +164,18 @@ struct Scene<'a> {
     go: AtomicU32,
     /// Clients that have ended.
     ended: AtomicU32,
-    /// How many requests wait.
-    queued: &'a (dyn Fn() -> u64 + Sync),
-    /// How many streams have the server.
-    connecting: &'a (dyn Fn() -> u64 + Sync),
-    requests: &'a (dyn Fn() -> u64 + Sync),
+    /// A figure of the section, by its line and column in the statistics.
+    stat: &'a (dyn Fn(&str, &str) -> u64 + Sync),
     /// The lines that are logged so far, in their order.
     lines: &'a (dyn Fn() -> Vec<String> + Sync),
 }
 
 impl Scene<'_> {
+    /// How many requests wait in the queues of the section and of its server.
+    fn queued(&self) -> u64 {
+        ["BACKEND", "s"].iter().map(|line| (self.stat)(line, "qcur")).sum()
+    }
+
     fn over(&self) -> bool {
         let clients = 1 + self.case.others.len();
         let ended = || self.ended.load(Ordering::Acquire) as usize == clients;
@@ -190,9 +191,9 @@ impl Scene<'_> {
         match act {
             Await => self.await_signals(1),
             AwaitAll(count) => self.await_signals(*count),
-            Queued(count) => wait_for("the queue", || ((self.queued)() == *count).then_some(())),
-            Connecting => wait_for("the server", || ((self.connecting)() > 0).then_some(())),
-            Counted => wait_for("the request", || ((self.requests)() > 0).then_some(())),
+            Queued(count) => wait_for("the queue", || (self.queued() == *count).then_some(())),
+            Connecting => wait_for("the server", || ((self.stat)("s", "scur") > 0).then_some(())),
+            Counted => wait_for("the request", || ((self.stat)("FRONTEND", "req_tot") > 0).then_some(())),
             Lines(count) => wait_for("log lines", || ((self.lines)().len() >= *count).then_some(())),
             Logged => wait_for("the log lines", || self.over().then_some(())),
             _ => return false,
@@ -400,9 +401,7 @@ fn transcripts<P: Sync>(
                         case,
                         go: AtomicU32::new(0),
                         ended: AtomicU32::new(0),
-                        queued: &|| queued(stats, &section),
-                        connecting: &|| super::stat(stats, &section, "s", "scur"),
-                        requests: &|| super::stat(stats, &section, "FRONTEND", "req_tot"),
+                        stat: &|line, column| super::stat(stats, &section, line, column),
                         lines: &lines,
                     };
                     converse(front, back, &scene)
@@ -419,12 +418,6 @@ fn speaks_first(acts: &[Act]) -> bool {
     let is_wait =
         |act: &&Act| matches!(act, Await | AwaitAll(_) | Queued(_) | Connecting | Counted | Lines(_) | Logged);
     matches!(acts.iter().find(|act| !is_wait(act)), Some(Act::Send(_)))
-}
-
-/// How many requests wait in the queues of a section and of its servers.
-fn queued(stats: &Path, section: &str) -> u64 {
-    let servers = ["BACKEND", "s"];
-    servers.iter().map(|server| super::stat(stats, section, server, "qcur")).sum()
 }
 
 fn converse(front: &Listening, back: &TcpListener, scene: &Scene<'_>) -> String {
